@@ -1,4 +1,4 @@
-"""Value types that all layers share: durability, record format, compression, address.
+"""Value types and limits that all layers share: durability, record format, compression, address.
 
 Owns names only, no behaviour. Imports nothing of raftmq, so that every module may import it.
 """
@@ -13,6 +13,9 @@ NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
+
+PORT_MAX = 65_535
+GROUP_CHARS_MAX = 200  # of a group's name: a key of the metadata, and in every command of the group
 
 
 class Durability(StrEnum):

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from raftmq.disk.checkpoint import TEMPORARY_SUFFIX, read_file, replace_file
 from raftmq.errors import InvalidConfig, StorageError
 from raftmq.metadata.commands import NO_EPOCH
-from raftmq.partition.storage.directory import TOPICS_FOLDER
-from raftmq.partition.storage.recovery import CHECKPOINTS_FOLDER, CLEAN_MARK
+from raftmq.partition.storage.inspect import CHECKPOINTS_FOLDER, TOPICS_FOLDER
+from raftmq.partition.storage.recovery import CLEAN_MARK
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -47,10 +47,10 @@ from raftmq.broker.node_config_keys import BROKERS as BROKERS  # users of settin
 from raftmq.errors import InvalidConfig
 from raftmq.metadata.clocks import DIFFERENCE_MS_MAX
 from raftmq.metadata.raft.engine.timing import Timing
-from raftmq.metadata.raft.net.messages import VOTERS_MAX
 from raftmq.metadata.raft.settings import brief
 from raftmq.rpc.context import Listener
 from raftmq.rpc.protocol import RpcLimits
+from raftmq.wire.messages.cluster import VOTERS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -18,11 +18,9 @@ import msgspec
 from msgspec import field
 
 from raftmq.errors import ErrorCode, InvalidCommand, NewerCommand
+from raftmq.wire.messages.cluster import COMMAND_BYTES_MAX
 from raftmq.wire.nesting import Decoder
 
-# Every node applies a command in one step of its event loop, and the leader sends it whole. 1 MiB
-# holds the largest ones: a slice of partitions, or a group's plan with all subscriptions.
-COMMAND_BYTES_MAX = 1 << 20
 FORMAT_VERSION = 1  # of `Envelope`; raised only if older nodes must not read past the command
 NO_BROKER = -1
 # None, or any, as the comment of the field says.

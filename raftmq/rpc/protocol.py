@@ -22,7 +22,7 @@ from raftmq.errors import (
     UnsupportedVersion,
     error_for,
 )
-from raftmq.model import Address
+from raftmq.model import PORT_MAX, Address
 from raftmq.rpc.reply import NOBODY, Answer, payload_length
 from raftmq.wire.apis import PATIENT
 from raftmq.wire.envelopes import decode_reply, encode_request
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 # run into that of the port.
 
 
-PORT_MAX = 65_535  # TCP ports are 16 bits
 _BRACKETED = re.compile(r"\[([^\[\]]*)\]:(.*)", re.ASCII)  # [IPv6]:port
 # The limits of the domain name system (253 in all, 63 a label); underscores are no valid host
 # names but common in container networks.

@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from raftmq.errors import InvalidConfig
-from raftmq.metadata.raft.net.messages import VOTERS_MAX
 from raftmq.rpc.protocol import format_address
 from raftmq.testing.loop_thread import LoopThread
 from raftmq.testing.nodes import Nodes, open_nodes
+from raftmq.wire.messages.cluster import VOTERS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from jepsen_like.nodes.disk import loop_disk
 from raftmq.disk.checkpoint import read_checkpoint
 from raftmq.disk.files import OsFiles
-from raftmq.partition.storage.recovery import CHECKPOINTS_FOLDER
+from raftmq.partition.storage.inspect import CHECKPOINTS_FOLDER
 from tests.cluster.broker_cluster import VOTERS, BrokerCluster
 from tests.cluster.broker_disasters import Disasters
 from tests.cluster.broker_load import SYNCED, UNSYNCED

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jepsen_like.nodes.controlled_files import ControlledFile, ControlledFiles
 from raftmq.partition.storage import segment
-from raftmq.partition.storage.directory import TOPICS_FOLDER
+from raftmq.partition.storage.inspect import TOPICS_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

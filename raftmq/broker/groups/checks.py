@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from raftmq.errors import InvalidGroupId, InvalidUpdateVersion, NonEmptyGroup
-from raftmq.metadata.apply.groups import GROUP_CHARS_MAX
+from raftmq.model import GROUP_CHARS_MAX
 from raftmq.wire.bodies import clip_message
 
 if TYPE_CHECKING:

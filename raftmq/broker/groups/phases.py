@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftmq.errors import InvalidSessionTimeout
 from raftmq.metadata.apply.limits import MEMBERS_MAX
-from raftmq.metadata.commands import COMMAND_BYTES_MAX, SaveGroup
+from raftmq.metadata.commands import SaveGroup
+from raftmq.wire.messages.cluster import COMMAND_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

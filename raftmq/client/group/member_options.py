@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from raftmq.client.group.assignors.registry import assignors_of
 from raftmq.errors import InvalidConfig
+from raftmq.model import GROUP_CHARS_MAX
 from raftmq.wire.bodies import ID_MAX, NAME_CHARS_MAX
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from raftmq.client.group.assignors.assignor import Assignor
     from raftmq.client.group.assignors.registry import GivenAssignor
 
-GROUP_CHARS_MAX = 200  # longer names are refused by the metadata quorum
 USER_DATA_BYTES_MAX = 16 << 10  # the leader gets that of all members in one answer
 _TIMES = (
     "session_timeout_ms",

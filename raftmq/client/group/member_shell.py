@@ -31,8 +31,9 @@ from raftmq.client.group.effects import (
     State,
     WatchTopics,
 )
+from raftmq.client.group.member import VERDICTS
 from raftmq.client.group.membership import GroupMembership
-from raftmq.client.group.offsets import VERDICTS, CommitIdentity, MemberOffsets
+from raftmq.client.group.offsets import CommitIdentity, MemberOffsets
 from raftmq.errors import RaftmqError, RebalanceInProgress, RequestTimedOut
 from raftmq.wire.messages.groups import LeaveGroup, LeavingMember
 

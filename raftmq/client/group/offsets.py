@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import anyio
 
 from raftmq.client.group.coordinator import checked
+from raftmq.client.group.member import VERDICTS
 from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
 from raftmq.errors import (
-    FencedInstanceId,
-    IllegalGeneration,
-    RebalanceInProgress,
     ServerError,
     UnknownMemberId,
     UnknownTopicOrPartition,
@@ -54,8 +52,6 @@ if TYPE_CHECKING:
 
 
 COMMITTED_AT_ONCE_MAX = PARTITIONS_MAX  # partitions in one request
-# Errors that say something of the member.
-VERDICTS = (FencedInstanceId, IllegalGeneration, RebalanceInProgress, UnknownMemberId)
 
 
 class Position(NamedTuple):

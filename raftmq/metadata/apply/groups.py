@@ -15,7 +15,6 @@ from immutables import Map
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply.limits import (
     EXPECTED_COMMITS_MAX,
-    OFFSET_MAX,
     group_limits,
     group_room,
     partition_refusal,
@@ -29,6 +28,8 @@ from raftmq.metadata.commands import (
     Refused,
 )
 from raftmq.metadata.image import SLOT_COUNT, CommittedOffset, GroupState, SlotState, slot_of
+from raftmq.model import GROUP_CHARS_MAX
+from raftmq.wire.bodies import NUMBER_MAX
 
 if TYPE_CHECKING:
     from raftmq.metadata.apply.draft import Draft
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
         StoredOffset,
     )
 
-GROUP_CHARS_MAX = 200  # the name is a key of the image and stands in every command of the group
 OFFSET_METADATA_BYTES_MAX = 4096  # as Kafka's offset.metadata.max.bytes
 NO_OFFSET = -1  # of `StoredOffset.expected`: the partition must have no committed offset
 
@@ -192,8 +192,8 @@ def _commit_refusal(group: str, commit: StoredOffset) -> Refused | None:
     refusal = partition_refusal(f"group {group}", commit.topic_id, commit.partition)
     if refusal is not None:
         return refusal
-    if not 0 <= commit.offset <= OFFSET_MAX:
-        message = f"group {group}: offset {commit.offset}, allowed are 0 to {OFFSET_MAX}"
+    if not 0 <= commit.offset <= NUMBER_MAX:
+        message = f"group {group}: offset {commit.offset}, allowed are 0 to {NUMBER_MAX}"
         return Refused(ErrorCode.INVALID_REQUEST, message)
     size = len(commit.metadata.encode())
     if size > OFFSET_METADATA_BYTES_MAX:

@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING
 
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import Refused
+from raftmq.model import PORT_MAX
+from raftmq.wire.bodies import ID_BYTES, ID_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from raftmq.metadata.commands import GroupMemberRecord, RegisterBroker, SaveGroup
 
-ID_BYTES = 16  # of a UUID
-OFFSET_MAX = (1 << 63) - 1  # a signed 64-bit integer in Kafka's record batches
 TEXT_CHARS_MAX = 255  # of host, rack, client id, ...: enough for any DNS name; kept in snapshots
-NUMBER_MAX = (1 << 31) - 1  # broker ids and partition numbers are signed 32-bit in the protocol
 ENDPOINTS_MAX = 32  # of one broker; every client that asks for metadata may get them
-PORT_MAX = 65_535
 # Members of one group. A plan with all subscriptions must fit into one command of 1 MiB.
 MEMBERS_MAX = 1_000
 # Saved groups, with members or without: each is in memory on every node and in every snapshot.
@@ -40,8 +38,8 @@ def registration_limits(command: RegisterBroker) -> Refused | None:
 
 
 def _registration_problems(command: RegisterBroker) -> Iterator[str]:
-    if not 0 <= command.broker_id <= NUMBER_MAX:
-        yield f"ids are 0 to {NUMBER_MAX}"
+    if not 0 <= command.broker_id <= ID_MAX:
+        yield f"ids are 0 to {ID_MAX}"
     yield from _not_an_id("incarnation", command.incarnation)
     yield from _not_an_id("directory id", command.directory_id)
     yield from _too_long("boot id", command.boot_id)
@@ -85,11 +83,11 @@ def _member_problems(member: GroupMemberRecord) -> Iterator[str]:
 
 def partition_refusal(who: str, topic_id: bytes, partition: int) -> Refused | None:
     """Checks only the form of a partition id: the partition need not exist."""
-    if len(topic_id) == ID_BYTES and 0 <= partition <= NUMBER_MAX:
+    if len(topic_id) == ID_BYTES and 0 <= partition <= ID_MAX:
         return None  # the usual case first: a command may have thousands of them
     problems = [*_not_an_id("topic id", topic_id)]
-    if not 0 <= partition <= NUMBER_MAX:
-        problems.append(f"partition {partition}, allowed are 0 to {NUMBER_MAX}")
+    if not 0 <= partition <= ID_MAX:
+        problems.append(f"partition {partition}, allowed are 0 to {ID_MAX}")
     return _refusal(who, problems)
 
 

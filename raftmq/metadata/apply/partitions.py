@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply.assignments import REPLICAS_MAX
 from raftmq.metadata.apply.brokers import registered
-from raftmq.metadata.apply.limits import OFFSET_MAX
 from raftmq.metadata.apply.reviews import loss_of, rules_of
 from raftmq.metadata.commands import (
     NO_BROKER,
@@ -32,6 +31,7 @@ from raftmq.metadata.commands import (
     Refused,
 )
 from raftmq.metadata.election import NOBODY, concluded, elect, led, with_isr
+from raftmq.wire.bodies import NUMBER_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -201,8 +201,8 @@ def _start_problem(
     if draft.feature_level < FeatureLevel.LOG_STARTS:
         message = f"feature level {draft.feature_level} knows no starts of logs: upgrade all nodes"
         return Refused(ErrorCode.UNSUPPORTED_VERSION, message)
-    if not 0 <= command.start_offset <= OFFSET_MAX:
-        message = f"start {command.start_offset}: offsets are 0 to {OFFSET_MAX}"
+    if not 0 <= command.start_offset <= NUMBER_MAX:
+        message = f"start {command.start_offset}: offsets are 0 to {NUMBER_MAX}"
         return Refused(ErrorCode.INVALID_REQUEST, message)
     if command.leader_epoch > partition.leader_epoch:  # the sender has seen a newer state
         message = f"leader epoch {command.leader_epoch} against {partition.leader_epoch}: this"

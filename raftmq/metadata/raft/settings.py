@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Generic
 from raftmq.errors import InvalidConfig
 from raftmq.metadata.raft.engine.timing import QuorumLimits, Timing
 from raftmq.metadata.raft.net.connection import AddressT
-from raftmq.metadata.raft.net.messages import VOTERS_MAX
-from raftmq.model import Address
+from raftmq.model import PORT_MAX, Address
+from raftmq.wire.messages.cluster import VOTERS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 NODE_ID_MAX = (1 << 31) - 1  # a broker id is a signed 32-bit number in Kafka's protocol
 CLUSTER_ID_LENGTH_MAX = 255  # the limit of `messages.Name`, in which every Hello carries it
-PORT_MAX = 65_535
 BRIEF_LENGTH_MAX = 60  # of a wrong value in an error text: the text must stay one line
 
 

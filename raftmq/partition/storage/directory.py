@@ -25,6 +25,7 @@ from raftmq.disk.files import OsFiles, allow_many_files
 from raftmq.disk.thread import DiskThread
 from raftmq.errors import CorruptRecord, StorageError, without_frames
 from raftmq.partition.storage.flusher import Flusher
+from raftmq.partition.storage.inspect import TOPICS_FOLDER
 from raftmq.partition.storage.lookups import (
     find_offset,
     find_rot,
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from raftmq.disk.files import Files, FileSlice
-    from raftmq.model import TimestampOffset
     from raftmq.disk.thread import RunSync
+    from raftmq.model import TimestampOffset
     from raftmq.partition.storage.known_producers import SnapshotWrite
     from raftmq.partition.storage.log import LogSlice, PartitionLog
     from raftmq.partition.storage.mending import Mending
@@ -534,9 +535,6 @@ def remove_folder(files: Files, doomed: Path) -> None:
 # The folders of a data directory's logs: finding them, and making their names durable.
 #
 # Owns the walk through topics and partitions. Opens no log; waits for the disk.
-
-
-TOPICS_FOLDER = "topics"
 
 
 def find_folders(

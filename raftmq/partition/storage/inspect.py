@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from raftmq.disk.files import File, Files
 
-# The folders of `directory.py`, which this reads from outside.
 TOPICS_FOLDER = "topics"
 CHECKPOINTS_FOLDER = "checkpoints"
 RECOVERY_POINTS = "recovery-points"

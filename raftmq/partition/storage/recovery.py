@@ -20,6 +20,7 @@ from raftmq.disk.checkpoint import TEMPORARY_SUFFIX, read_checkpoint, replace_fi
 from raftmq.errors import CorruptRecord, without_frames
 from raftmq.partition.epochs import LeaderEpochs
 from raftmq.partition.storage.entries import DamagedEntries, EpochFile
+from raftmq.partition.storage.inspect import CHECKPOINTS_FOLDER, RECOVERY_POINTS
 from raftmq.partition.storage.known_producers import recover_producers
 from raftmq.partition.storage.log import PartitionLog
 from raftmq.partition.storage.mending import recall
@@ -476,7 +477,6 @@ def _is_segment(name: str) -> bool:
 # it would count as damaged, like one whose folder was removed by hand.
 
 
-CHECKPOINTS_FOLDER = "checkpoints"
 CLEAN_MARK = "clean-shutdown"
 
 
@@ -486,7 +486,7 @@ class KnownPast:
     def __init__(self, files: Files, root: Path) -> None:
         self._files, self._root = files, root
         folder = root / CHECKPOINTS_FOLDER
-        self._points_path, self._boots_path = folder / "recovery-points", folder / "boots"
+        self._points_path, self._boots_path = folder / RECOVERY_POINTS, folder / "boots"
         self._clean_path = root / CLEAN_MARK
         files.make_directory(folder)
         self._boot = crc32c(files.boot_id().encode())

@@ -28,10 +28,13 @@ from raftmq.wire.bodies import (
     Request,
 )
 
-COMMAND_BYTES_MAX = 1 << 20  # of a metadata command: it has to fit into a frame's header
+# Of a metadata command, which has to fit into a frame's header. Every node applies one in one step
+# of its event loop, and the leader sends it whole. 1 MiB holds the largest ones: a slice of
+# partitions, or a group's plan with all subscriptions.
+COMMAND_BYTES_MAX = 1 << 20
 RESULT_BYTES_MAX = 1 << 20  # likewise
 LISTENERS_MAX = 32  # of one broker
-VOTERS_MAX = 99  # far above any quorum (3 to 7)
+VOTERS_MAX = 99  # far above any quorum (3 to 7); the Hello of a voter lists all of them
 SECONDS_MAX = 1e9  # some 30 years: refuses infinity and nonsense
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=SECONDS_MAX)]
 

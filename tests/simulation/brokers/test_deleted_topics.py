@@ -20,7 +20,7 @@ from raftmq.client.client import Client
 from raftmq.disk.checkpoint import read_checkpoint
 from raftmq.errors import RaftmqError
 from raftmq.model import Address
-from raftmq.partition.storage.directory import TOPICS_FOLDER
+from raftmq.partition.storage.inspect import TOPICS_FOLDER
 from tests.simulation.client_network import ClientNetwork
 from tests.simulation.groups.whole_brokers import CLIENTS, DIRECTORY, NODES, Whole, whole_brokers
 from tests.unit.storage.batches import NOW_MS

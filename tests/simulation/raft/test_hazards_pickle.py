@@ -15,7 +15,8 @@ from pysyncobj.poller import createPoller
 from pysyncobj.tcp_connection import TcpConnection
 
 from raftmq.errors import InvalidCommand
-from raftmq.metadata.commands import COMMAND_BYTES_MAX, Endpoint, RegisterBroker, encode_command
+from raftmq.metadata.commands import Endpoint, RegisterBroker, encode_command
+from raftmq.wire.messages.cluster import COMMAND_BYTES_MAX
 from tests.simulation.raft.lockstep import quorum
 from tests.simulation.raft.stock import append
 

@@ -10,7 +10,7 @@ import pytest
 from raftmq.disk.checkpoint import read_checkpoint
 from raftmq.errors import UnknownTopicId
 from raftmq.metadata.commands import DeleteTopic, Done
-from raftmq.partition.storage.directory import TOPICS_FOLDER
+from raftmq.partition.storage.inspect import TOPICS_FOLDER
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster
 from tests.unit.broker.hosting import TOPIC_ID, begin, create_topic, opened, register, settle

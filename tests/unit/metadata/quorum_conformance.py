@@ -25,7 +25,6 @@ from raftmq.errors import (
     ProposalUncertain,
 )
 from raftmq.metadata.commands import (
-    COMMAND_BYTES_MAX,
     CommandId,
     CreateTopic,
     FenceBroker,
@@ -34,6 +33,7 @@ from raftmq.metadata.commands import (
     Refused,
     encode_command,
 )
+from raftmq.wire.messages.cluster import COMMAND_BYTES_MAX
 from tests.unit.metadata.quorum_harness import (
     BROKER,
     Harness,

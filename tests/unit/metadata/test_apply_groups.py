@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply import limits
-from raftmq.metadata.apply.limits import OFFSET_MAX
 from raftmq.metadata.commands import (
     NO_BROKER,
     AnyCommand,
@@ -36,6 +35,7 @@ from raftmq.metadata.image import (
     TouchedKey,
     slot_of,
 )
+from raftmq.wire.bodies import NUMBER_MAX
 from tests.unit.metadata.states import ORDERS, after, answer, apply_next, cluster, refusal
 
 GROUP = "billing"
@@ -281,7 +281,7 @@ def test_nothing_written_is_no_change() -> None:
     ("command", "code"),
     [
         (commit(offset(-1)), ErrorCode.INVALID_REQUEST),
-        (commit(offset(OFFSET_MAX + 1)), ErrorCode.INVALID_REQUEST),
+        (commit(offset(NUMBER_MAX + 1)), ErrorCode.INVALID_REQUEST),
         (
             commit(StoredOffset(ORDERS, 0, 1, metadata="ä" * 2049)),
             ErrorCode.OFFSET_METADATA_TOO_LARGE,

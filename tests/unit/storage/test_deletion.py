@@ -12,10 +12,10 @@ from raftmq.disk.files import OsFiles
 from raftmq.errors import StorageError
 from raftmq.partition.storage.directory import (
     DELETED_SUFFIX,
-    TOPICS_FOLDER,
     open_log_directory,
     remove_deleted,
 )
+from raftmq.partition.storage.inspect import TOPICS_FOLDER
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS, batch
 from tests.unit.storage.directories import ROOT

@@ -19,6 +19,7 @@ from raftmq.client.administration.checks import check_topic, timestamp_of
 from raftmq.client.administration.offsets import ends_of
 from raftmq.client.administration.topics import all_metadata
 from raftmq.errors import InvalidGroupId, InvalidRequest, UnknownTopicOrPartition
+from raftmq.model import GROUP_CHARS_MAX
 from raftmq.wire.bodies import ABSENT, ID_BYTES, ID_MAX, NUMBER_MAX
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("raftmq.client")
-
-
-NAME_CHARS_MAX = 200  # as the metadata quorum
 
 
 class ResetTarget(NamedTuple):
@@ -62,10 +60,10 @@ def check_group(name: object) -> str:
     """Raises TypeError, InvalidGroupId."""
     if not isinstance(name, str):
         raise TypeError(f"group name {name!r}: expected str, got {type(name).__name__}")
-    if not 1 <= len(name) <= NAME_CHARS_MAX:
+    if not 1 <= len(name) <= GROUP_CHARS_MAX:
         raise InvalidGroupId(
-            f"group name {name[:NAME_CHARS_MAX]!r} of {len(name)} characters: allowed are 1 to"
-            f" {NAME_CHARS_MAX}"
+            f"group name {name[:GROUP_CHARS_MAX]!r} of {len(name)} characters: allowed are 1 to"
+            f" {GROUP_CHARS_MAX}"
         )
     return name
 

@@ -15,6 +15,7 @@ import msgspec
 from crc32c import crc32c
 
 from raftmq.errors import RemoteProtocolError
+from raftmq.wire.messages.cluster import VOTERS_MAX
 from raftmq.wire.nesting import Decoder
 
 PROTOCOL_VERSION = 1  # raised if older nodes must not connect; they refuse each other
@@ -24,7 +25,6 @@ FRAME_BYTES_MAX = 4 << 20  # two commands of the largest size (1 MiB) and room t
 # stranger can occupy is bounded by it.
 SMALL_FRAME_BYTES_MAX = 64 << 10
 APPEND_BYTES_MAX = 1 << 20  # entries of one AppendEntries; a single larger entry is sent alone
-VOTERS_MAX = 99  # a Hello lists all of them; three or five are usual
 REASON_LENGTH_MAX = 4096  # characters of a refusal, which goes into the log of the peer
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # fits into signed 64 bits

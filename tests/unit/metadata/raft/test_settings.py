@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from raftmq.errors import InvalidConfig
-from raftmq.metadata.raft.net.messages import VOTERS_MAX
 from raftmq.metadata.raft.settings import NODE_ID_MAX, QuorumSettings, brief, check_settings
 from raftmq.model import Address
+from raftmq.wire.messages.cluster import VOTERS_MAX
 
 VOTERS = {number: Address(f"node-{number}", 9292) for number in (1, 2, 3)}
 SOUND = {"directory": Path("/quorum"), "cluster_id": "c", "node_id": 1, "voters": VOTERS}

@@ -5,11 +5,9 @@ from __future__ import annotations
 from random import Random
 
 from raftmq.client.administration.admin import Admin
-from raftmq.client.administration.groups.checks import NAME_CHARS_MAX
 from raftmq.client.administration.groups.committed import COMMITS_MAX
 from raftmq.client.network.network import TcpNetwork
 from raftmq.client.routing.cluster import Cluster
-from raftmq.metadata.apply import groups as rules
 from raftmq.metadata.apply.limits import EXPECTED_COMMITS_MAX
 from tests.unit.client.administration.groups.registry import Registry, prepared
 from tests.unit.client.administration.served import serve_bureau
@@ -38,5 +36,4 @@ async def test_a_life_of_a_group() -> None:
 
 def test_brokers_have_the_same_limits() -> None:
     """What is refused here would be refused there; what is sent at once fits into one step."""
-    assert NAME_CHARS_MAX == rules.GROUP_CHARS_MAX
     assert COMMITS_MAX <= EXPECTED_COMMITS_MAX
