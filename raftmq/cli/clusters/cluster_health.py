@@ -7,7 +7,7 @@ not answer for a while; a single check fails at once.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 import msgspec
@@ -19,12 +19,10 @@ from raftmq.cli.terminal.output import Row, write_json
 from raftmq.errors import RaftmqError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
     from raftmq.client.administration.results import AilingPartition, Health, WrongClock
     from raftmq.client.client import Client
-
-Found = TypeVar("Found")
 
 WAIT_SECONDS = 0.5  # between checks of --wait: a script's start is delayed by as much
 WATCH_SECONDS = 1.0  # between checks of --watch, which a person reads
@@ -83,39 +81,23 @@ async def _wait(client: Client) -> Health:
 
 def watch_health(look: HealthOptions) -> int:
     """Print the health every second until Ctrl-C."""
-    return watch(
-        lambda client: _try(client, min(look.timeout, ANSWER_SECONDS_MAX)),
-        lambda health: _report(health, look),
-        look.bootstrap,
-        as_json=look.as_json,
-    )
-
-
-def watch(
-    attempt: Callable[[Client], Awaitable[tuple[Found | None, str]]],
-    report: Callable[[Found], object],
-    bootstrap: str | None,
-    *,
-    as_json: bool,
-) -> int:
-    """Report every second until Ctrl-C what `attempt` finds, or its line where that is None."""
-    is_screen = sys.stdout.isatty() and not as_json
+    is_screen = sys.stdout.isatty() and not look.as_json
 
     async def ask(client: Client) -> None:
         while True:
-            found, problem = await attempt(client)
+            health, what = await _try(client, min(look.timeout, ANSWER_SECONDS_MAX))
             sys.stdout.write(CLEAR if is_screen else "")
             # Watching goes on without an answer: a failover is what people watch.
-            if found is not None:
-                report(found)
-            elif as_json:
-                sys.stderr.write(f"raftmq: {problem}\n")
+            if health is not None:
+                _report(health, look)
+            elif look.as_json:
+                sys.stderr.write(f"raftmq: {what}\n")
             else:
-                sys.stdout.write(f"{problem}\n")
+                sys.stdout.write(f"{what}\n")
                 sys.stdout.flush()
             await anyio.sleep(WATCH_SECONDS)
 
-    run_connected(ask, bootstrap, is_patient=True)
+    run_connected(ask, look.bootstrap, is_patient=True)
     return ExitCode.OK
 
 

@@ -12,7 +12,9 @@ from difflib import get_close_matches
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.cli.clusters.cluster_health import ANSWER_SECONDS_MAX, watch
+import anyio
+
+from raftmq.cli.clusters.cluster_health import ANSWER_SECONDS_MAX, CLEAR, WATCH_SECONDS
 from raftmq.cli.clusters.connected import run_connected
 from raftmq.cli.clusters.topic_reads import counted
 from raftmq.cli.terminal.exits import ExitCode, exit_code_of
@@ -265,12 +267,23 @@ def show_lag(look: GroupLagOptions) -> int:
 def watch_lag(look: GroupLagOptions) -> int:
     """Print the lag every second until Ctrl-C."""
     check_group(look.name)
-    return watch(
-        lambda client: _try(client, look),
-        lambda rows: _report(rows, look),
-        look.bootstrap,
-        as_json=look.as_json,
-    )
+    is_screen = sys.stdout.isatty() and not look.as_json
+
+    async def ask(client: Client) -> None:
+        while True:
+            rows, problem = await _try(client, look)
+            sys.stdout.write(CLEAR if is_screen else "")
+            if rows is not None:
+                _report(rows, look)
+            elif look.as_json:
+                sys.stderr.write(f"raftmq: {problem}\n")
+            else:
+                sys.stdout.write(f"{problem}\n")
+                sys.stdout.flush()
+            await anyio.sleep(WATCH_SECONDS)
+
+    run_connected(ask, look.bootstrap, is_patient=True)
+    return ExitCode.OK
 
 
 async def _try(client: Client, look: GroupLagOptions) -> tuple[Sequence[PartitionLag] | None, str]:
