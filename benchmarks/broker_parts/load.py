@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from benchmarks.broker_parts.topics import FIRST_OFFSET
-from raftmq.client.administration.offsets import fetch, list_offset
+from raftmq.client.administration.offsets import list_offset
 from raftmq.wire.messages.offsets import LATEST
+from tests.fetching import fetch
 from tests.producing import produce
 
 if TYPE_CHECKING:

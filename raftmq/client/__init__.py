@@ -3,8 +3,7 @@
 Begin at `client.py`. `producer/`, `consumer/` and `administration/` are what programs see;
 `routing/` finds leaders and repeats attempts, `network/` holds the connections, on any event loop.
 Every outcome is one of three: it has happened, it certainly has not (a definite error), or it is
-unknown (an indefinite error). `admin.py` has single requests, as has `administration/offsets.py`
-those about encoded batches.
+unknown (an indefinite error).
 """
 
 import logging

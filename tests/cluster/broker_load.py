@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from raftmq.client.admin import create_topic, wait_leaders
-from raftmq.client.administration.offsets import fetch
 from raftmq.client.network.network import TcpNetwork
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import OffsetOutOfRange, RaftmqError
@@ -23,15 +22,16 @@ from raftmq.wire.batch.header import iter_batches
 from tests.cluster.broker_ledger import StoredBatch, batch_of
 from tests.cluster.broker_watch import Watch
 from tests.cluster.load_thread import LoadThread
+from tests.fetching import fetch
 from tests.producing import ACKS_ALL, produce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from raftmq.client.administration.offsets import FetchedChunk
     from raftmq.model import Address
     from tests.cluster.broker_ledger import BrokerLedger
     from tests.cluster.broker_watch import View
+    from tests.fetching import FetchedChunk
 
 PARTITIONS = 2  # fewer than brokers: one of them leads nothing
 ACKS_LEADER = 1

@@ -19,7 +19,6 @@ import pytest
 import trio
 
 from raftmq.client.admin import create_topic, delete_topic, wait_leaders
-from raftmq.client.administration.offsets import fetch
 from raftmq.client.network.network import TcpNetwork
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import Closed, InvalidConfig, InvalidRequest, Unreachable
@@ -27,6 +26,7 @@ from raftmq.testing import broker, cluster
 from raftmq.wire.batch.header import iter_batches
 from raftmq.wire.batch.records import RecordBatch, encode_batch
 from tests.cluster.quorum_words import HOST
+from tests.fetching import fetch
 from tests.producing import produce
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Requests to partition leaders: fetch, offset lookup by time, deletion of old records.
+"""Requests to partition leaders: offset lookup by time, deletion of old records.
 
 Partitions are asked concurrently. A deletion in several partitions is one call, but not atomic:
 where some were carried out and others not, the outcome counts as unknown, and the error says which.
@@ -13,9 +13,7 @@ import anyio
 
 from raftmq.client.administration.questions import find_topic, seconds_left, settle
 from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
-from raftmq.client.routing.routes import check_batches
 from raftmq.errors import (
-    CorruptRecord,
     OutcomeUnknown,
     RaftmqError,
     ServerError,
@@ -23,7 +21,6 @@ from raftmq.errors import (
     error_for,
 )
 from raftmq.wire.bodies import ABSENT
-from raftmq.wire.messages.fetch import Fetch, FetchPartition, PartitionFetched
 from raftmq.wire.messages.offsets import EARLIEST, LATEST, FoundOffset, ListOffsets, WantedOffset
 from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
 
@@ -35,69 +32,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.topics import RecordsDeleted
 
 
-# -- Fetch ----------------------------------------------------------------------------------------
-# Batches from the leader of a partition, and offsets by time.
-#
-# Fetched batches are checked before a caller sees them: CRC, order, and that they are committed.
-# All of it only reads, so it is repeated until the time is over.
-
-
 TIMEOUT_SECONDS = 30.0  # for all attempts: covers the election of a leader
-BYTES_MAX = 1 << 20  # of one answer; the default max.message.bytes
-
-
-class FetchedChunk(NamedTuple):
-    """The result of a fetch.
-
-    Attributes:
-        data: whole batches in a row, the first of which holds the requested offset.
-        high_watermark: everything before it is committed.
-        log_start_offset: everything before it has been deleted.
-    """
-
-    data: bytes | memoryview
-    high_watermark: int
-    log_start_offset: int
-
-
-async def fetch(
-    cluster: Cluster,
-    topic: str,
-    partition: int,
-    offset: int,
-    *,
-    max_wait_seconds: float = 0.5,
-    bytes_max: int = BYTES_MAX,
-    timeout_seconds: float = TIMEOUT_SECONDS,
-) -> FetchedChunk:
-    """Committed batches from `offset` on.
-
-    Args:
-        max_wait_seconds: how long the broker may wait for records (long poll).
-        bytes_max: of the batches; a first one that is larger comes nevertheless.
-        timeout_seconds: beyond that, how long to look for a leader that answers.
-
-    Raises:
-        OffsetOutOfRange: `offset` is before the log start or beyond the log end.
-        CorruptRecord: the bytes are damaged, or not what was requested.
-        RaftmqError: no leader has answered; of the last attempt.
-    """
-    wait_until = anyio.current_time() + max_wait_seconds
-    deadline = wait_until + timeout_seconds
-
-    async def attempt(place: LeaderPlace) -> tuple[PartitionFetched, bytes | memoryview]:
-        max_wait_ms = milliseconds_left(wait_until, now=anyio.current_time())
-        body = _question(place, offset, max_wait_ms=max_wait_ms, bytes_max=bytes_max)
-        return await cluster.ask_leader(place, body, deadline=deadline)
-
-    told, data = await cluster.at_leader(
-        topic, partition, attempt, deadline=deadline, repeats=RepeatEffect.HARMLESS
-    )
-    where = f"fetch of {topic}-{partition} from {offset}"
-    if len(data) != told.length:  # the header and the payload disagree
-        raise CorruptRecord(f"{len(data)} bytes came, {told.length} were announced", where=where)
-    check_batches(data, offset, high_watermark=told.high_watermark, where=where)
-    return FetchedChunk(data, told.high_watermark, told.log_start_offset)
 
 
 async def list_offset(
@@ -131,13 +66,6 @@ async def list_offset(
     return await cluster.at_leader(
         topic, partition, attempt, deadline=deadline, repeats=RepeatEffect.HARMLESS
     )
-
-
-def _question(place: LeaderPlace, offset: int, *, max_wait_ms: int, bytes_max: int) -> Fetch:
-    wanted = FetchPartition(
-        place.topic_id, place.partition, offset, place.leader_epoch, bytes_max=bytes_max
-    )
-    return Fetch(max_wait_ms, 1, bytes_max, partitions=(wanted,))
 
 
 # -- Offsets --------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from immutables import Map
 
 from raftmq.errors import (
-    CorruptRecord,
     ErrorCode,
     InconsistentClusterId,
     InvalidTimestamp,
@@ -26,7 +25,6 @@ from raftmq.errors import (
     error_for,
 )
 from raftmq.model import Address
-from raftmq.wire.batch.header import iter_batches
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.fetch import PartitionFetched
 from raftmq.wire.messages.offsets import FoundOffset
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from raftmq.errors import RaftmqError
-    from raftmq.wire.batch.header import Buffer
     from raftmq.wire.messages.metadata import MetadataReply, TopicMetadata
 
 
@@ -269,24 +266,3 @@ def leader_told(answer: PartitionAnswer) -> tuple[int, int] | None:
     if isinstance(answer, FoundOffset) or not answer.error:
         return None
     return answer.leader, answer.leader_epoch
-
-
-def check_batches(data: Buffer, offset: int, *, high_watermark: int, where: str) -> None:
-    """Check that `data` is what a fetch from `offset` may bring: batches without gaps, all
-    committed.
-
-    Raises:
-        CorruptRecord: says what is wrong, and at which byte.
-    """
-    expected = None
-    for position, header in iter_batches(data, where=where):
-        problem = ""
-        if expected is None and not header.base_offset <= offset < header.end_offset:
-            problem = f"offsets {header.base_offset} to {header.end_offset}, wanted {offset}"
-        elif expected is not None and header.base_offset != expected:
-            problem = f"base offset {header.base_offset}, expected {expected}"
-        elif header.end_offset > high_watermark:
-            problem = f"end offset {header.end_offset}, committed is up to {high_watermark}"
-        if problem:
-            raise CorruptRecord(problem, position=position, where=where)
-        expected = header.end_offset

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.client.admin import create_topic, delete_topic, wait_leaders
-from raftmq.client.administration.offsets import fetch, list_offset
+from raftmq.client.administration.offsets import list_offset
 from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import OffsetOutOfRange, RaftmqError, UnknownTopicOrPartition
@@ -22,6 +22,7 @@ from raftmq.model import RecordFormat
 from raftmq.wire.batch.records import encode_batch
 from raftmq.wire.messages.offsets import EARLIEST
 from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
+from tests.fetching import fetch
 from tests.producing import produce
 from tests.simulation.brokers.history import text_of
 from tests.simulation.brokers.history_reader import Reader

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import trio
 
-from raftmq.client.administration.offsets import fetch, list_offset
+from raftmq.client.administration.offsets import list_offset
 from raftmq.errors import (
     CorruptRecord,
     Disconnected,
@@ -23,6 +23,7 @@ from raftmq.wire.batch.header import iter_batches
 from raftmq.wire.batch.records import RecordBatch
 from raftmq.wire.messages.fetch import Fetch
 from raftmq.wire.messages.offsets import EARLIEST, LATEST
+from tests.fetching import fetch
 from tests.producing import produce
 from tests.unit.client.world import batch, lost, open_world, refused, silent
 

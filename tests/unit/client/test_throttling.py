@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.client.administration.offsets import fetch
 from raftmq.client.routing.cluster import THROTTLE_SECONDS_MAX
 from raftmq.errors import Unreachable
 from raftmq.wire.messages.metadata import Metadata
 from raftmq.wire.messages.produce import Produce
+from tests.fetching import fetch
 from tests.producing import produce
 from tests.unit.client.world import World, batch, open_world
 

@@ -7,7 +7,6 @@ import pytest
 from raftmq.client.routing.routes import (
     LeaderPlace,
     answer_for,
-    check_batches,
     error_in,
     leader_told,
 )
@@ -16,6 +15,7 @@ from raftmq.wire.batch.records import encode_batch
 from raftmq.wire.messages.fetch import PartitionFetched
 from raftmq.wire.messages.offsets import FoundOffset
 from raftmq.wire.messages.produce import PartitionProduced
+from tests.fetching import check_batches
 
 ID = b"\1" * 16
 PLACE = LeaderPlace(ID, 0, 1, 7)

@@ -10,12 +10,12 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from raftmq.client.administration.offsets import fetch
 from raftmq.client.routing.cluster import HEDGE_SECONDS, Cluster
 from raftmq.errors import Closed, ErrorCode, InvalidConfig, InvalidRequest, RaftmqError, Unreachable
 from raftmq.model import Address
 from raftmq.wire.messages.metadata import Metadata, MetadataReply
 from raftmq.wire.messages.produce import Produce
+from tests.fetching import fetch
 from tests.producing import produce
 from tests.unit.client.world import Broker, World, batch, done_and_lost, lost, open_world, refused
 
