@@ -30,6 +30,7 @@ from raftmq.partition.storage.directory import LogId, open_log_directory
 from raftmq.partition.storage.recovery import Past, open_log
 from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.records import encode_batch
+from tests.log_reading import read_slice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -205,7 +206,7 @@ def send(out: int, descriptor: int, position: int, length: int) -> None:
 def send_log(log: PartitionLog, out: int) -> None:
     offset = 0
     while offset < log.log_end_offset:
-        piece = log.slice(offset, bytes_max=MIB)
+        piece = read_slice(log, offset, bytes_max=MIB)
         send(out, piece.bytes.file.fileno(), piece.bytes.position, piece.bytes.length)
         offset = piece.end_offset
 

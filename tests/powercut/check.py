@@ -13,6 +13,7 @@ import trio
 from raftmq.errors import CorruptRecord
 from raftmq.model import TimestampOffset
 from raftmq.partition.storage.directory import open_log_directory, wall_clock_ms
+from tests.log_reading import read_batches
 from tests.powercut.content import SEQUENCES_PER_LIFE, batch_of, content_of, sequence_of
 from tests.powercut.events import Acknowledged, Appended
 from tests.powercut.faulty_files import RebootedFiles
@@ -70,7 +71,7 @@ class _Check:
         log = self._log
         offset = log.log_start_offset
         while offset < log.log_end_offset:
-            for batch in log.batches(offset):
+            for batch in read_batches(log, offset):
                 epoch = batch.header.leader_epoch
                 for record in batch.records():
                     if record.offset >= log.log_start_offset:

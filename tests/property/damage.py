@@ -24,6 +24,7 @@ from raftmq.errors import CorruptRecord, OffsetOutOfRange, StorageError
 from raftmq.partition.storage.directory import open_log_directory
 from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.records import encode_batch
+from tests.log_reading import offset_for_timestamp, read_batches
 from tests.simulation.disk import SimulatedFiles
 
 if TYPE_CHECKING:
@@ -122,10 +123,10 @@ def _check_reads(log: PartitionLog, random: Random) -> None:
     for _ in range(30):
         offset = random.randrange(RECORDS + 5)
         with suppress(CorruptRecord, OffsetOutOfRange):
-            for batch in log.batches(offset, bytes_max=random.randrange(4000)):
+            for batch in read_batches(log, offset, bytes_max=random.randrange(4000)):
                 _check_records(list(batch.records()))
         with suppress(CorruptRecord, OffsetOutOfRange):
-            found = log.offset_for_timestamp(NOW_MS + offset)
+            found = offset_for_timestamp(log, NOW_MS + offset)
             assert not found or found.timestamp == NOW_MS + found.offset // 3 * 3
 
 
@@ -142,7 +143,7 @@ def _check_nothing_lost_unsaid(log: PartitionLog, vouched: int) -> None:
         if log.damage and offset >= log.damage.offset:
             return
         try:
-            batches = list(log.batches(offset))
+            batches = list(read_batches(log, offset))
         except CorruptRecord:
             return
         assert batches, f"offset {offset} is gone and nobody says so"

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 from raftmq.partition.storage.recovery import Past, open_log
 from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.records import encode_batch
+from tests.log_reading import offset_for_timestamp, read_batches, read_slice
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.directories import retirable
 
@@ -144,18 +145,18 @@ class LogAgainstList(RuleBasedStateMachine):
         timestamp = self.clock + data.draw(st.integers(-200, 10))
         kept = (record for record in self.records if record[0] >= self.start)
         expected = next((r for r in kept if r[2] >= timestamp), None)
-        found = self.log.offset_for_timestamp(timestamp)
+        found = offset_for_timestamp(self.log, timestamp)
         assert (found.offset if found else None) == (expected[0] if expected else None)
 
     @rule(data=st.data(), bytes_max=st.integers(1, 3000))
     def read_from(self, data: Any, bytes_max: int) -> None:
         offset = data.draw(st.integers(self.start, self.end))
         limit = data.draw(st.integers(offset, self.end))
-        piece = self.log.slice(offset, bytes_max=bytes_max, end_offset=limit)
+        piece = read_slice(self.log, offset, bytes_max=bytes_max, end_offset=limit)
         assert piece.start_offset <= offset
         assert piece.end_offset <= limit or piece.bytes.length == 0
         assert len(piece.bytes.read()) == piece.bytes.length
-        batches = list(self.log.batches(offset, bytes_max=bytes_max, end_offset=limit))
+        batches = list(read_batches(self.log, offset, bytes_max=bytes_max, end_offset=limit))
         got = [record for batch in batches for record in batch.records()]
         expected = {offset: (value, stamp) for offset, value, stamp in self.records}
         for record in got:
@@ -176,7 +177,7 @@ def read_all(log: PartitionLog) -> list[tuple[int, bytes | None, int]]:
     records = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        for batch in log.batches(offset):
+        for batch in read_batches(log, offset):
             records += [(r.offset, r.value, r.timestamp) for r in batch.records()]
             offset = batch.header.end_offset
     return records

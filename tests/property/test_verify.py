@@ -18,6 +18,7 @@ from raftmq.disk.files import OsFiles
 from raftmq.errors import CorruptRecord
 from raftmq.partition.verify.findings import Severity
 from raftmq.partition.verify.partition import verify_partition
+from tests.log_reading import offset_for_timestamp, read_batches
 from tests.unit.verify.logs import END_OFFSET, NOW_MS, made_once, make_log, reopen
 from tests.unit.verify.logs import set_recovery_point as note_durable
 
@@ -63,10 +64,10 @@ def everything_in(log: PartitionLog) -> list[object]:
     offset = log.log_start_offset
     try:
         while offset < log.log_end_offset:
-            for batch in log.batches(offset):
+            for batch in read_batches(log, offset):
                 found += batch.records()
                 offset = batch.header.end_offset
-        found += [log.offset_for_timestamp(timestamp) for timestamp in TIMES]
+        found += [offset_for_timestamp(log, timestamp) for timestamp in TIMES]
     except CorruptRecord as error:
         found.append(str(error))
     return found

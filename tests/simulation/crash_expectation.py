@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.wire.batch.header import BatchHeader, iter_batches, read_header
+from tests.log_reading import read_batches, read_slice
 from tests.simulation.producer_reference import producers_in
 
 if TYPE_CHECKING:
@@ -169,8 +170,8 @@ def read_everything(log: PartitionLog, random: Random) -> list[Stored]:
     served: list[Stored] = []
     epoch, offset = -1, log.log_start_offset
     while offset < log.log_end_offset:
-        headers = [batch.header for batch in log.batches(offset, bytes_max=READ_BYTES)]
-        served += stored_batches(log.slice(offset, bytes_max=READ_BYTES).bytes.read())
+        headers = [batch.header for batch in read_batches(log, offset, bytes_max=READ_BYTES)]
+        served += stored_batches(read_slice(log, offset, bytes_max=READ_BYTES).bytes.read())
         epoch, offset = _follow(headers, epoch, offset)
     if served:
         _check_lookup(log, random.randrange(log.log_start_offset, log.log_end_offset), served)
@@ -179,7 +180,7 @@ def read_everything(log: PartitionLog, random: Random) -> list[Stored]:
 
 def _check_lookup(log: PartitionLog, offset: int, served: list[Stored]) -> None:
     """Asking for the middle of the log goes through its indexes."""
-    found = stored_batches(log.slice(offset, bytes_max=1).bytes.read())
+    found = stored_batches(read_slice(log, offset, bytes_max=1).bytes.read())
     if found != [batch for batch in served if batch.base_offset <= offset < batch.end_offset]:
         raise Violation(f"asked for offset {offset}, got {', '.join(map(str, found))}")
 

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.segment import BatchStart, FoundBatch
     from raftmq.partition.storage.work import FoundLog
     from raftmq.topic_config import TopicConfig
-    from raftmq.wire.batch.header import BatchHeader, Buffer
+    from raftmq.wire.batch.header import Buffer
 
 
 logger = logging.getLogger("raftmq.partition")
@@ -574,22 +574,6 @@ class PartitionLog:
         )
         return self.plan_trim(min(start, self.durable_end_offset, self.retirable_end()))
 
-    # -- reading ---------------------------------------------------------------------------
-
-    def slice(self, offset: int, *, bytes_max: int, end_offset: int | None = None) -> LogSlice:
-        """Whole batches as a slice of a file, see `plan_slice`."""
-        return plan_slice(self, offset, bytes_max=bytes_max, end_offset=end_offset).find()
-
-    def batches(
-        self, offset: int, *, bytes_max: int = 1 << 20, end_offset: int | None = None
-    ) -> Iterator[RecordBatch]:
-        """Checked batches of one slice, see `read_batches`."""
-        return read_batches(self, offset, bytes_max=bytes_max, end_offset=end_offset)
-
-    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record at or after `timestamp`, see `find_timestamp`."""
-        return find_timestamp(self, timestamp, self.segments)
-
     # -- upkeep ----------------------------------------------------------------------------
 
     def write_indexes(self) -> None:
@@ -716,40 +700,6 @@ def _shortened(segment: Segment, start: BatchStart, bytes_max: int, read: ReadBy
         return end
     # One batch over the limit: without it a reader with a small limit would never get further.
     return segment.start_of(segment.locate(start.offset, read).header.end_offset, read)
-
-
-def read_batches(
-    log: PartitionLog, offset: int, *, bytes_max: int, end_offset: int | None = None
-) -> Iterator[RecordBatch]:
-    """The batches of one slice, each checked: CRC, place, leader epoch.
-
-    Raises:
-        CorruptRecord: at the first batch that is not what was written.
-    """
-    piece = plan_slice(log, offset, bytes_max=bytes_max, end_offset=end_offset).find()
-    data = memoryview(piece.bytes.read())
-    where = f"{piece.bytes.file.path}, read from byte {piece.bytes.position}"
-    expected, at = piece.start_offset, 0
-    while expected < piece.end_offset:  # not by bytes: the offsets are what was asked for
-        batch = RecordBatch.decode(data, at, where=where)
-        _check_place(log, batch.header, expected, at, where)
-        yield batch
-        expected, at = batch.header.end_offset, at + batch.header.size
-
-
-def _check_place(
-    log: PartitionLog, header: BatchHeader, offset: int, position: int, where: str
-) -> None:
-    # The table begins at the log start, the first batch may begin before it.
-    epoch = log.epochs.epoch_at(max(offset, log.log_start_offset))
-    # Outside of what the CRC covers: compared with what the log knows.
-    if (header.base_offset, header.leader_epoch) != (offset, epoch):
-        raise CorruptRecord(
-            f"offset {header.base_offset} of leader epoch {header.leader_epoch}, expected offset "
-            f"{offset} of epoch {epoch}",
-            position=position,
-            where=where,
-        )
 
 
 def find_timestamp(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.wire.apis import ApiKey
+from tests.log_reading import read_slice
 from tests.simulation.brokers.hosts import NAME
 from tests.simulation.brokers.ledger import Found, Spot, records_in
 from tests.simulation.raft.checks import demand
@@ -122,7 +123,7 @@ def content_of(replica: Replica, start: int) -> bytes:
 def _pieces(replica: Replica, start: int) -> Iterator[bytes]:
     offset, end = start, replica.high_watermark
     while offset < end:
-        found = replica.log.slice(offset, bytes_max=READ_BYTES, end_offset=end)
+        found = read_slice(replica.log, offset, bytes_max=READ_BYTES, end_offset=end)
         yield bytes(found.bytes.read())
         offset = found.end_offset
 

@@ -11,6 +11,7 @@ import trio
 from raftmq.partition.leader import Assignment
 from raftmq.partition.replica import Replica
 from raftmq.partition.replica_environment import FetchedFromLeader, PartitionKey, ReplicaEnvironment
+from tests.log_reading import read_slice
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.directories import Disk, opened
 
@@ -135,7 +136,7 @@ async def exchange(leader: Replica, follower: Replica, *, bytes_max: int = 1 << 
         await follower.on_fetched(fetch.token, FetchedFromLeader(diverged=diverged))
         return b""
     log = leader.log
-    data = log.slice(fetch.fetch_offset, bytes_max=bytes_max).bytes.read()
+    data = read_slice(log, fetch.fetch_offset, bytes_max=bytes_max).bytes.read()
     await follower.on_fetched(
         fetch.token, FetchedFromLeader(data, leader.high_watermark, log.log_start_offset)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.wire.batch.records import encode_batch
+from tests.log_reading import read_batches
 
 if TYPE_CHECKING:
     from raftmq.partition.storage.log import PartitionLog
@@ -33,7 +34,7 @@ def values_of(log: PartitionLog) -> list[bytes | None]:
     values: list[bytes | None] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        for found in log.batches(offset):
+        for found in read_batches(log, offset):
             values += [r.value for r in found.records() if r.offset >= log.log_start_offset]
             offset = found.header.end_offset
     return values

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from raftmq.errors import CorruptRecord
 from raftmq.partition.storage.rot import ROT_MARK
 from raftmq.topic_config import TopicConfig
+from tests.log_reading import read_batches
 from tests.unit.storage.batches import append, batch
 from tests.unit.storage.directories import ROOT
 
@@ -45,7 +46,7 @@ def readable(log: PartitionLog) -> list[int]:
     found = []
     for offset in range(log.log_start_offset, log.log_end_offset):
         with suppress(CorruptRecord):
-            found.append(next(log.batches(offset)).header.base_offset)
+            found.append(next(read_batches(log, offset)).header.base_offset)
     return found
 
 

@@ -12,6 +12,7 @@ from raftmq.errors import DirectoryInUse, NotLeaderOrFollower, OffsetOutOfRange,
 from raftmq.model import Durability
 from raftmq.partition.storage.directory import LogId
 from raftmq.topic_config import TopicConfig
+from tests.log_reading import read_slice
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS, append, values_of
 from tests.unit.storage.directories import ROOT, Disk, opened, retirable, synced
@@ -224,7 +225,7 @@ async def test_delete_records(files: SimulatedFiles, autojump_clock: MockClock) 
         with pytest.raises(OffsetOutOfRange):
             await directory.delete_records(log, 21)
         with pytest.raises(OffsetOutOfRange, match="13 to 20"):
-            log.slice(12, bytes_max=100)
+            read_slice(log, 12, bytes_max=100)
         after = files.photograph(Random(1), power_lost=True)
     async with opened(after) as directory:
         log = await directory.open_log("t", 0, SMALL)

@@ -16,6 +16,7 @@ from raftmq.partition.storage.recovery import open_log
 from raftmq.partition.verify.partition import verify_partition
 from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.records import encode_batch
+from tests.log_reading import offset_for_timestamp, read_batches, read_slice
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS, append, batch, values_of
 
@@ -107,7 +108,7 @@ def test_every_offset_can_be_read_from(files: SimulatedFiles) -> None:
     for segment in log.segments:
         segment._known.clear()
     for offset in range(30):
-        found = next(log.batches(offset, bytes_max=1))
+        found = next(read_batches(log, offset, bytes_max=1))
         assert (found.header.base_offset, list(found.values)) == (offset, [value(offset)])
 
 
@@ -115,19 +116,19 @@ def test_a_slice_holds_whole_batches(files: SimulatedFiles) -> None:
     """At most about `bytes_max`, at least one batch, never beyond what the reader may see."""
     log = filled(files, segment_bytes=100_000)
     size = len(batch(value(0)))
-    whole = log.slice(0, bytes_max=1 << 20)
+    whole = read_slice(log, 0, bytes_max=1 << 20)
     assert (whole.start_offset, whole.end_offset, whole.bytes.length) == (0, 30, 30 * size)
-    assert log.slice(4, bytes_max=1).bytes.length == size
+    assert read_slice(log, 4, bytes_max=1).bytes.length == size
     for bytes_max in range(0, 20 * size, 37):
-        piece = log.slice(3, bytes_max=bytes_max)
+        piece = read_slice(log, 3, bytes_max=bytes_max)
         assert piece.bytes.length % size == 0
         assert piece.bytes.length <= max(bytes_max, size)
-    bounded = log.slice(5, bytes_max=1 << 20, end_offset=9)
+    bounded = read_slice(log, 5, bytes_max=1 << 20, end_offset=9)
     assert (bounded.start_offset, bounded.end_offset) == (5, 9)
     for offset in (9, 12):
-        empty = log.slice(offset, bytes_max=100, end_offset=9)
+        empty = read_slice(log, offset, bytes_max=100, end_offset=9)
         assert (empty.start_offset, empty.end_offset, empty.bytes.length) == (offset, offset, 0)
-    assert log.slice(30, bytes_max=100).bytes.length == 0
+    assert read_slice(log, 30, bytes_max=100).bytes.length == 0
 
 
 def test_from_the_middle_of_a_batch(files: SimulatedFiles) -> None:
@@ -135,7 +136,7 @@ def test_from_the_middle_of_a_batch(files: SimulatedFiles) -> None:
     log = opened(files)
     append(log, b"a", b"b", b"c")
     append(log, b"d")
-    piece = log.slice(1, bytes_max=1 << 20)
+    piece = read_slice(log, 1, bytes_max=1 << 20)
     assert (piece.start_offset, piece.end_offset) == (0, 4)
 
 
@@ -144,7 +145,7 @@ def test_out_of_range(files: SimulatedFiles) -> None:
     log = filled(files, count=3)
     for offset in (-1, 4):
         with pytest.raises(OffsetOutOfRange, match="it holds 0 to 3"):
-            log.slice(offset, bytes_max=100)
+            read_slice(log, offset, bytes_max=100)
 
 
 def test_bytes_stay_as_the_producer_sent_them(files: SimulatedFiles) -> None:
@@ -152,7 +153,7 @@ def test_bytes_stay_as_the_producer_sent_them(files: SimulatedFiles) -> None:
     log = opened(files)
     sent = encode_batch(values=[b"v" * 100], keys=[b"k"], timestamp=NOW_MS, headers=[{"h": b"1"}])
     log.append(sent, leader_epoch=3, now_ms=NOW_MS, now=0.0)
-    assert log.slice(0, bytes_max=1000).bytes.read()[16:] == sent[16:]
+    assert read_slice(log, 0, bytes_max=1000).bytes.read()[16:] == sent[16:]
 
 
 def test_offset_for_timestamp(files: SimulatedFiles) -> None:
@@ -160,9 +161,9 @@ def test_offset_for_timestamp(files: SimulatedFiles) -> None:
     log = filled(files)
     for number in range(30):
         expected = TimestampOffset(NOW_MS + number, number)
-        assert log.offset_for_timestamp(NOW_MS + number) == expected
-    assert log.offset_for_timestamp(0) == TimestampOffset(NOW_MS, 0)
-    assert log.offset_for_timestamp(NOW_MS + 30) is None
+        assert offset_for_timestamp(log, NOW_MS + number) == expected
+    assert offset_for_timestamp(log, 0) == TimestampOffset(NOW_MS, 0)
+    assert offset_for_timestamp(log, NOW_MS + 30) is None
 
 
 def test_offset_for_timestamp_out_of_order(files: SimulatedFiles) -> None:
@@ -171,7 +172,7 @@ def test_offset_for_timestamp_out_of_order(files: SimulatedFiles) -> None:
     for stamps in ([50, 10], [20, 40], [90, 60], [70, 80]):
         data = encode_batch(values=[b"x" * 300] * 2, timestamps=stamps)
         log.append(data, leader_epoch=0, now_ms=NOW_MS, now=0.0)
-    found = {stamp: log.offset_for_timestamp(stamp) for stamp in (15, 51, 61, 91)}
+    found = {stamp: offset_for_timestamp(log, stamp) for stamp in (15, 51, 61, 91)}
     assert found == {15: (50, 0), 51: (90, 4), 61: (90, 4), 91: None}
 
 
@@ -186,7 +187,7 @@ def test_timestamps_below_the_log_start_do_not_count(files: SimulatedFiles) -> N
     trim.prepare(files)
     trim.perform(files)
     log.apply_trim(trim)
-    assert log.offset_for_timestamp(0) == TimestampOffset(NOW_MS + 17, 17)
+    assert offset_for_timestamp(log, 0) == TimestampOffset(NOW_MS + 17, 17)
 
 
 def test_epochs_follow_the_batches(files: SimulatedFiles) -> None:
@@ -198,7 +199,7 @@ def test_epochs_follow_the_batches(files: SimulatedFiles) -> None:
     log.assign_epoch(6)
     assert log.epochs.entries == [EpochStart(4, 0), EpochStart(6, 1)]
     other = open_log(files, FOLDER.with_name("Partition-1"), "t/Partition-1", TopicConfig())
-    data = log.slice(0, bytes_max=1000).bytes.read()
+    data = read_slice(log, 0, bytes_max=1000).bytes.read()
     other.append_replicated(data, leader_epoch=6, now=0.0)
     assert other.epochs.entries == [EpochStart(4, 0)]
     assert values_of(other) == [b"a"]
@@ -258,7 +259,7 @@ def test_truncate_across_segments(files: SimulatedFiles) -> None:
     assert values_of(log) == [value(number) for number in range(11)]
     append(log, b"new", epoch=9)
     assert log.epochs.entries == [EpochStart(0, 0), EpochStart(1, 10), EpochStart(9, 11)]
-    assert log.offset_for_timestamp(NOW_MS + 11) is None
+    assert offset_for_timestamp(log, NOW_MS + 11) is None
     again = opened(files, segment_bytes=1000)
     assert values_of(again) == values_of(log)
     assert again.epochs.entries == log.epochs.entries
@@ -286,7 +287,7 @@ def test_a_failed_roll_takes_the_log_offline(files: SimulatedFiles) -> None:
 def test_idle_segments_let_go_of_their_files(files: SimulatedFiles) -> None:
     """Descriptors are dropped after a while; a slice that is out stays readable."""
     log = filled(files)
-    piece = log.slice(0, bytes_max=100)
+    piece = read_slice(log, 0, bytes_max=100)
     log.release_idle(0.0)
     log.release_idle(0.0)
     assert log.segments[0]._file is None

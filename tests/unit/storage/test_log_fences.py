@@ -23,6 +23,7 @@ from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.control import ControlType
 from raftmq.wire.batch.header import Account, named_producer_id
 from raftmq.wire.batch.records import encode_batch
+from tests.log_reading import offset_for_timestamp, read_batches, read_slice
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS
 from tests.unit.storage.numbered import (
@@ -89,7 +90,7 @@ def test_a_fence_takes_one_offset(files: SimulatedFiles) -> None:
     assert fence(log, 7) == Fenced(ProducerState(0, 0, (), 7), 3)
     append(log, named(0, 5, generation=7))
     assert fence(log, 7) == Fenced(ProducerState(1, 5, (), 7, 5), 9)
-    *_, batch = log.batches(0)
+    *_, batch = read_batches(log, 0)
     assert (batch.header.base_offset, batch.header.record_count) == (8, 1)
     assert (batch.control.type, batch.control.account) == (ControlType.FENCE, Account(7, 5))
     assert list(batch.timestamps) == [NOW_MS]
@@ -139,11 +140,11 @@ def test_a_fence_is_no_record_of_any_time(files: SimulatedFiles) -> None:
     log = opened(files)
     fence(log, 1)
     append(log, named(0))
-    first = log.offset_for_timestamp(0)
+    first = offset_for_timestamp(log, 0)
     assert first is not None
     assert first.offset == 1
     fence(log, 2)
-    assert log.offset_for_timestamp(first.timestamp + 1) is None
+    assert offset_for_timestamp(log, first.timestamp + 1) is None
 
 
 def test_a_topic_with_the_time_of_the_broker(files: SimulatedFiles) -> None:
@@ -155,7 +156,7 @@ def test_a_topic_with_the_time_of_the_broker(files: SimulatedFiles) -> None:
     append(log, named(0))
     assert known(log) == said_by(log)
     assert known(log)[NAMED].digest == 2
-    found = log.offset_for_timestamp(NOW_MS)
+    found = offset_for_timestamp(log, NOW_MS)
     assert found is not None
     assert found.offset == 1
 
@@ -205,7 +206,7 @@ def test_a_replica_knows_what_its_leader_knows(files: SimulatedFiles) -> None:
     write_lives(log)
     other = open_log(files, FOLDER.with_name("Partition-1"), "t/Partition-1", CONFIG)
     while other.log_end_offset < log.log_end_offset:
-        piece = log.slice(other.log_end_offset, bytes_max=500)
+        piece = read_slice(log, other.log_end_offset, bytes_max=500)
         other.append_replicated(piece.bytes.read(), leader_epoch=0, now=1.0)
     assert known(other) == known(log)
     assert fence(other) == fence(log)
@@ -259,7 +260,7 @@ def test_a_trimmed_fence_is_not_missed(files: SimulatedFiles) -> None:
     other = open_log(files, FOLDER.with_name("Partition-1"), "t/Partition-1", CONFIG)
     start = log.segments[-1].base_offset
     cut(other, other.begin_start_over(start))
-    piece = log.slice(start, bytes_max=10_000)
+    piece = read_slice(log, start, bytes_max=10_000)
     other.append_replicated(piece.bytes.read(), leader_epoch=0, now=1.0)
     assert known(other)[NAMED][3:] == (1, 60, 0)  # how many partitions, only the fence says
     assert fence(other).producer == ProducerState(1, 60, (), 1, 60)

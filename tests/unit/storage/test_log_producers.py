@@ -21,6 +21,7 @@ from raftmq.partition.storage.log import Appended, PartitionLog
 from raftmq.partition.storage.recovery import Past, open_log
 from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.records import encode_batch
+from tests.log_reading import read_slice
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.producer_reference import producers_in
 from tests.unit.storage.batches import NOW_MS, batch
@@ -135,7 +136,7 @@ def test_a_replica_knows_what_its_leader_knows(files: SimulatedFiles) -> None:
     fill(log)
     other = open_log(files, FOLDER.with_name("Partition-1"), "t/Partition-1", CONFIG)
     while other.log_end_offset < log.log_end_offset:
-        piece = log.slice(other.log_end_offset, bytes_max=500)
+        piece = read_slice(log, other.log_end_offset, bytes_max=500)
         other.append_replicated(piece.bytes.read(), leader_epoch=0, now=1.0)
     assert known(other) == known(log) == said_by(log)
 

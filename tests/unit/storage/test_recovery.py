@@ -12,6 +12,7 @@ from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.epochs import EpochStart
 from raftmq.partition.storage.recovery import Past, TailVerdict, judge, open_log
 from raftmq.topic_config import TopicConfig
+from tests.log_reading import read_slice
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import append, values_of
 
@@ -115,7 +116,7 @@ def test_damage_in_the_middle_is_kept(files: SimulatedFiles) -> None:
     assert values_of(log) == ALL[: log.damage.offset]
     assert 0 < log.damage.offset < 6
     with pytest.raises(CorruptRecord, match="damaged from offset"):
-        log.slice(log.damage.offset + 1, bytes_max=100)
+        read_slice(log, log.damage.offset + 1, bytes_max=100)
     with pytest.raises(StorageError, match=r"damaged from offset 1.*truncate before it"):
         append(log, b"no")
     assert {path: files.size(path) for path in sizes} == sizes
@@ -293,7 +294,7 @@ def test_a_missing_first_segment_is_damage(files: SimulatedFiles, past: Past) ->
         assert log.damage
         assert (log.log_start_offset, log.log_end_offset) == (0, 0)
         with pytest.raises(CorruptRecord, match="damaged from offset 0"):
-            log.slice(8, bytes_max=100)
+            read_slice(log, 8, bytes_max=100)
     assert set(left) < set(files.paths(FOLDER))
 
 
