@@ -44,11 +44,9 @@ class MetadataDelta(NamedTuple):
 class ChangeLog:
     """What recent commands changed: at most CHANGES_MAX objects, the oldest are dropped."""
 
-    def __init__(
-        self, image: MetadataImage = EMPTY_IMAGE, *, changes_max: int = CHANGES_MAX
-    ) -> None:
+    def __init__(self, *, changes_max: int = CHANGES_MAX) -> None:
         self._changes_max = changes_max
-        self.reset(image)
+        self.reset(EMPTY_IMAGE)
 
     def reset(self, image: MetadataImage) -> None:
         """Start again at `image`, which was installed from a snapshot."""

@@ -160,14 +160,8 @@ class FetchSession:
 class FetchSessions:
     """Sessions by id. `random` draws the ids."""
 
-    def __init__(
-        self,
-        random: Random,
-        *,
-        sessions_max: int = SESSIONS_MAX,
-        idle_seconds: float = IDLE_SECONDS,
-    ) -> None:
-        self._random, self._sessions_max, self._idle_seconds = random, sessions_max, idle_seconds
+    def __init__(self, random: Random, *, sessions_max: int = SESSIONS_MAX) -> None:
+        self._random, self._sessions_max = random, sessions_max
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
     def __len__(self) -> int:
@@ -219,7 +213,7 @@ class FetchSessions:
 
     def _evict(self) -> None:
         """Close idle sessions: their readers are gone, and replicas would notify them for ever."""
-        oldest = trio.current_time() - self._idle_seconds
+        oldest = trio.current_time() - IDLE_SECONDS
         while self._sessions:
             session = next(iter(self._sessions.values()))
             # In order of use, so the first one that is alive ends the search.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -91,13 +91,8 @@ if TYPE_CHECKING:
 
 
 REQUEST_PARTITIONS_MAX = 10_000  # created by one request: placing them blocks the event loop
-
-
-class TopicDefaults(NamedTuple):
-    """Of a new topic. With fewer nodes than `replication_factor` each of them has a replica."""
-
-    partition_count: int = 1
-    replication_factor: int = 3
+# Of a new topic that names no numbers. With fewer nodes than that each of them has a replica.
+PARTITION_COUNT_DEFAULT, REPLICATION_FACTOR_DEFAULT = 1, 3
 
 
 class TopicPlanner:
@@ -116,12 +111,11 @@ class TopicPlanner:
         self,
         image: MetadataImage,
         chance: Random,
-        defaults: TopicDefaults,
         *,
         voters: Collection[int] = (),
         doubt: RaftmqError | None = None,
     ) -> None:
-        self._image, self._chance, self._defaults = image, chance, defaults
+        self._image, self._chance = image, chance
         self._voters = frozenset(voters)
         self._doubt, self.lacks_brokers = doubt, False
         self._known_hosts: list[BrokerUsage] | None = None
@@ -168,7 +162,7 @@ class TopicPlanner:
                 )
             return self._spend(wanted.assignments)
         if partition_count == ABSENT:
-            partition_count = self._defaults.partition_count
+            partition_count = PARTITION_COUNT_DEFAULT
         if replication_factor == ABSENT:
             replication_factor = self._default_factor(wanted.name)
         return self._place(partition_count, replication_factor=replication_factor)
@@ -177,10 +171,10 @@ class TopicPlanner:
         """One replica for each node of a small cluster, active now or not: replicas cannot be
         added later, and a client that named no number does not check how many it got.
         """
-        self._note_hosts(self._defaults.replication_factor)
+        self._note_hosts(REPLICATION_FACTOR_DEFAULT)
         # Voters that never registered are nodes too: a cluster that is just starting.
         nodes = self._voters.union(self._image.brokers)
-        factor = min(self._defaults.replication_factor, max(1, len(nodes)))
+        factor = min(REPLICATION_FACTOR_DEFAULT, max(1, len(nodes)))
         active = {host.broker_id for host in self._hosts}
         if factor <= len(active):
             return factor
@@ -303,9 +297,6 @@ def _is_grown(command: AddPartitions, image: MetadataImage) -> bool:
 # -- Topics ---------------------------------------------------------------------------------------
 
 
-DEFAULTS = TopicDefaults()
-
-
 class TopicRequests:
     """`chance` draws the ids of topics and places their replicas; `voters` are of the quorum."""
 
@@ -313,12 +304,10 @@ class TopicRequests:
         self,
         changes: MetadataChanges,
         chance: Random,
-        defaults: TopicDefaults = DEFAULTS,
         *,
         voters: Collection[int] = (),
     ) -> None:
-        self._changes, self._chance, self._defaults = changes, chance, defaults
-        self._voters = voters
+        self._changes, self._chance, self._voters = changes, chance, voters
 
     def handlers(self) -> dict[ApiKey, Handler]:
         return {
@@ -403,9 +392,7 @@ class TopicRequests:
         return plan(self._planner(doubt)), max(0, timeout_ms - spent_ms)
 
     def _planner(self, doubt: RaftmqError | None = None) -> TopicPlanner:
-        return TopicPlanner(
-            self._changes.image, self._chance, self._defaults, voters=self._voters, doubt=doubt
-        )
+        return TopicPlanner(self._changes.image, self._chance, voters=self._voters, doubt=doubt)
 
 
 def _deletion(before: MetadataImage, topic_id: bytes) -> ChangeStep:

@@ -56,14 +56,14 @@ def output_option() -> Callable[[Any], Any]:
     )
 
 
-def timeout_option(default: float | None = TIMEOUT_SECONDS) -> Callable[[Any], Any]:
+def timeout_option() -> Callable[[Any], Any]:
     return click.option(
         "--timeout",
         "timeout",
         type=SECONDS,
         metavar="SECONDS",
-        default=default,
-        show_default=default is not None,
+        default=TIMEOUT_SECONDS,
+        show_default=True,
         help="Give up after that long, with exit code 5.",
     )
 

@@ -383,7 +383,7 @@ def encode_fence(
     return _assemble(fields, records, [encode_records(records)])
 
 
-def check_structure(buffer: Buffer, position: int, header: BatchHeader, *, where: str = "") -> None:
+def check_structure(buffer: Buffer, position: int, header: BatchHeader) -> None:
     """Check what a broker can check of a batch that lies whole in `buffer`, without decompressing.
 
     The directory must add up to exactly this batch. Kafka records have none: nothing is checked
@@ -395,8 +395,8 @@ def check_structure(buffer: Buffer, position: int, header: BatchHeader, *, where
     """
     if header.is_columns:
         if header.is_control:
-            raise BytesOrigin(position, where).corrupt("a control batch of columns")
-        read_directory(buffer, position, header, where=where)
+            raise BytesOrigin(position).corrupt("a control batch of columns")
+        read_directory(buffer, position, header)
 
 
 def stamp_log_append_time(batch: bytearray, now_ms: int) -> None:

@@ -83,10 +83,8 @@ class SnapshotSender:
     The newest one is open from `on_newest` on, an older one as long as a peer reads it.
     """
 
-    def __init__(
-        self, *, chunk_bytes: int = CHUNK_BYTES, idle_seconds: float = READER_IDLE_SECONDS
-    ) -> None:
-        self._chunk_bytes, self._idle_seconds = chunk_bytes, idle_seconds
+    def __init__(self, *, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self._chunk_bytes = chunk_bytes
         self._newest: SnapshotId | None = None
         self._open: set[SnapshotId] = set()
         self._uses: dict[int, _Use] = {}  # by peer
@@ -135,7 +133,7 @@ class SnapshotSender:
 
     def _is_reading(self, peer: int, now: float) -> bool:
         use = self._uses.get(peer)
-        return use is not None and now - use.last_used < self._idle_seconds
+        return use is not None and now - use.last_used < READER_IDLE_SECONDS
 
 
 class FetchChunk(NamedTuple):
