@@ -12,7 +12,7 @@ from benchmarks.broker_parts.cluster import open_brokers, open_client
 from benchmarks.broker_parts.latency import percentiles
 from benchmarks.broker_parts.load import fill, scaled, scheduled_load
 from benchmarks.broker_parts.topics import TIMEOUT_SECONDS, Case, make_topic
-from raftmq.client.admin import delete_topic
+from raftmq.client.administration.topics import delete_topic
 
 if TYPE_CHECKING:
     from benchmarks.broker_parts.cluster import Brokers
@@ -40,7 +40,7 @@ async def bench_deleted(report: Report, root: Path, scale: float) -> None:
                     client, name, DELETED.batch(), partitions=12, bytes_per_partition=size // 12
                 )
             for name in names:
-                await delete_topic(client, name, timeout_seconds=TIMEOUT_SECONDS)
+                await delete_topic(client, name, deadline=trio.current_time() + TIMEOUT_SECONDS)
             latencies = await scheduled_load(
                 client, stays, MEASURED, per_second=PER_SECOND, seconds=scaled(SECONDS, scale)
             )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from raftmq.client.admin import create_topic, delete_topic, wait_leaders
+from raftmq.client.administration.topics import create_topic, delete_topic, wait_leaders
 from raftmq.wire.batch.records import encode_batch
 from tests.producing import produce
 
@@ -74,9 +74,9 @@ async def create(client: Cluster, *, partitions: int, durability: str) -> str:
         partition_count=partitions,
         replication_factor=REPLICAS,
         configs=configs,
-        timeout_seconds=TIMEOUT_SECONDS,
+        deadline=trio.current_time() + TIMEOUT_SECONDS,
     )
-    await wait_leaders(client, name, timeout_seconds=TIMEOUT_SECONDS)
+    await wait_leaders(client, name, deadline=trio.current_time() + TIMEOUT_SECONDS)
     return name
 
 
@@ -105,4 +105,4 @@ async def topic_for(client: Cluster, case: Case) -> AsyncIterator[str]:
     """Deleted afterwards, so that the disk has nothing left to write."""
     name = await make_topic(client, partitions=case.partitions, durability=case.durability)
     yield name
-    await delete_topic(client, name, timeout_seconds=TIMEOUT_SECONDS)
+    await delete_topic(client, name, deadline=trio.current_time() + TIMEOUT_SECONDS)

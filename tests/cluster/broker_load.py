@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from raftmq.client.admin import create_topic, wait_leaders
+from raftmq.client.administration.topics import create_topic, wait_leaders
 from raftmq.client.network.network import TcpNetwork
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import OffsetOutOfRange, RaftmqError
@@ -110,14 +110,16 @@ class Load(LoadThread):
             for watch in self._watches.values():
                 await watch.wait_brokers(self._addresses.keys())  # each may place the topic
             async with Cluster(addresses, TcpNetwork(), random=Random()) as cluster:
+                deadline = trio.current_time() + 30.0
                 await create_topic(
                     cluster,
                     self.topic.name,
                     partition_count=PARTITIONS,
                     replication_factor=len(addresses),
                     configs=self.topic.configs,
+                    deadline=deadline,
                 )
-                await wait_leaders(cluster, self.topic.name)
+                await wait_leaders(cluster, self.topic.name, deadline=deadline)
                 self.work()
                 await self._run_clients(cluster)
 

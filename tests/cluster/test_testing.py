@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.client.admin import create_topic, delete_topic, wait_leaders
+from raftmq.client.administration.topics import create_topic, delete_topic, wait_leaders
 from raftmq.client.network.network import TcpNetwork
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import Closed, InvalidConfig, InvalidRequest, Unreachable
@@ -66,8 +66,9 @@ def batch(value: bytes) -> bytes:
 async def write(server: Server, topic: str, value: bytes = b"hello") -> None:
     """A topic as the cluster has it unless told otherwise, and one record on all its replicas."""
     async with client_of(server) as client:
-        await create_topic(client, topic)
-        await wait_leaders(client, topic)
+        deadline = trio.current_time() + 30.0
+        await create_topic(client, topic, deadline=deadline)
+        await wait_leaders(client, topic, deadline=deadline)
         await produce(client, topic, 0, batch(value))
 
 
@@ -184,7 +185,7 @@ def test_deleted_topics_give_their_place_back(files: Path) -> None:
             assert await read(server, topic) == [b"hello"]
         async with client_of(server) as client:
             for topic in topics:
-                await delete_topic(client, topic)
+                await delete_topic(client, topic, deadline=trio.current_time() + 30.0)
         with trio.fail_after(PROGRAM_SECONDS_MAX):
             while not is_given_back(files):  # noqa: ASYNC110  # files have no event
                 await trio.sleep(0.05)

@@ -10,8 +10,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.client.admin import create_topic
-from raftmq.client.administration.questions import ask_any, find_topic_id, only_one, seconds_left
+from raftmq.client.administration.questions import (
+    ask_any,
+    find_topic_id,
+    only_one,
+    only_success,
+)
+from raftmq.client.administration.topics import create_topic
 from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.errors import ErrorCode, UnknownTopicId, UnknownTopicOrPartition, error_for
 from raftmq.wire.messages.configs import AlterConfigs, ConfigChange, DescribeConfigs
@@ -66,7 +71,7 @@ async def create(
         partition_count=1,
         replication_factor=replication_factor,
         configs={CONFIG_KEY: str(ZERO + value)},
-        timeout_seconds=seconds_left(deadline),
+        deadline=deadline,
     )
 
 
@@ -96,16 +101,11 @@ async def delete(cluster: Cluster, found: Found, *, deadline: float) -> None:
     """Raises RaftmqError, as `definite` says."""
 
     def read(reply: DeleteTopicsReply) -> None:
-        outcome = only_one(reply.topics, "DeleteTopics")
-        if outcome.error:
-            raise error_for(outcome.error, outcome.message)
+        only_success(reply.topics, "DeleteTopics")
 
     make = partial(DeleteTopics, (found.topic_id,))
     await ask_any(cluster, make, read, deadline=deadline, repeats=RepeatEffect.FORBIDDEN)
 
 
 def _read_description(reply: DescribeConfigsReply) -> TopicConfigDescription:
-    told = only_one(reply.topics, "DescribeConfigs")
-    if told.error:
-        raise error_for(told.error, told.message)
-    return told
+    return only_success(reply.topics, "DescribeConfigs")

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from raftmq.client.admin import delete_topic
 from raftmq.client.administration import checks, clusters, offsets, topics
 from raftmq.client.administration.groups.calls import GroupCalls
-from raftmq.client.administration.questions import naming
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
@@ -115,8 +113,7 @@ class Admin(GroupCalls):
             OutcomeUnknown: it may be gone, or soon be. Indefinite.
         """
         checks.check_topic(name)
-        with naming(name):
-            await delete_topic(self._cluster, name, timeout_seconds=self._timeout_seconds)
+        await topics.delete_topic(self._cluster, name, deadline=self._deadline())
 
     async def list_topics(self) -> tuple[TopicSummary, ...]:
         """All topics, by name."""

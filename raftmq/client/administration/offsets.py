@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 
 from raftmq.client.administration.questions import find_topic, seconds_left, settle
+from raftmq.client.group.coordinator import checked
 from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
 from raftmq.errors import (
     OutcomeUnknown,
     RaftmqError,
     ServerError,
     UnknownTopicOrPartition,
-    error_for,
 )
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.offsets import EARLIEST, LATEST, FoundOffset, ListOffsets, WantedOffset
@@ -201,9 +201,7 @@ async def _delete(
         told: tuple[RecordsDeleted, ...] = answer.body.partitions
         if [(one.topic_id, one.partition) for one in told] != [(place.topic_id, place.partition)]:
             raise ServerError(f"broker {place.leader} answered DeleteRecords for others")
-        if told[0].error:
-            raise error_for(told[0].error, told[0].message)
-        return told[0].log_start_offset
+        return checked(told[0]).log_start_offset
 
     return await cluster.at_leader(
         topic, partition, attempt, deadline=deadline, repeats=RepeatEffect.ACCEPTED

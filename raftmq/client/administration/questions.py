@@ -1,28 +1,29 @@
 """One admin request to any broker, when its "no such topic" counts, and requests side by side.
 
 A broker whose metadata are behind others may be wrong about a missing topic: another one is asked.
-From a broker that is not behind, the answer is final and not retried.
+From a broker that is not behind, the answer is final and not retried. A topic's description is
+read here, too: most calls begin with its id.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
+import msgspec
 
-from raftmq.client.admin import describe_topic
-from raftmq.client.routing.attempts import milliseconds_left
+from raftmq.client.group.coordinator import OutcomeT, checked
+from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
 from raftmq.errors import RaftmqError, ServerError, UnknownTopicId, UnknownTopicOrPartition
+from raftmq.wire.messages.topics import DescribeTopics, TopicDescription
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable
 
-    from raftmq.client.routing.attempts import RepeatEffect
     from raftmq.client.routing.cluster import Cluster
     from raftmq.rpc.reply import Answer
     from raftmq.wire.bodies import Request
-    from raftmq.wire.messages.topics import TopicCreated, TopicDescription
+    from raftmq.wire.messages.topics import Cursor, TopicCreated
 
 
 T = TypeVar("T")
@@ -69,25 +70,52 @@ async def ask_any(
     return found
 
 
-@contextmanager
-def naming(name: str) -> Iterator[None]:
-    """A broker knows the topic by its id only: replace its error by one with the name."""
+async def find_topic(cluster: Cluster, name: str, *, deadline: float) -> TopicDescription:
+    """All metadata of a topic, as of one moment, or of several for a topic of many pages.
+
+    Raises:
+        UnknownTopicOrPartition: from a broker whose metadata are at least as new as any seen.
+        RaftmqError: of the last attempt.
+    """
+
+    async def attempt(broker_id: int) -> TopicDescription:
+        return await _all_pages(cluster, broker_id, name, deadline=deadline)
+
     try:
-        yield
+        found = await cluster.at_any(attempt, deadline=deadline, repeats=RepeatEffect.HARMLESS)
+        return checked(found)
     except UnknownTopicOrPartition as error:
         raise UnknownTopicOrPartition(f"there is no topic {name!r}") from error
 
 
-async def find_topic(cluster: Cluster, name: str, *, deadline: float) -> TopicDescription:
-    """The topic's metadata.
+async def _all_pages(
+    cluster: Cluster, broker_id: int, name: str, *, deadline: float
+) -> TopicDescription:
+    """All pages from one broker; another broker's metadata may be of another version.
 
     Raises:
-        UnknownTopicOrPartition: there is no such topic.
-        RaftmqError: of the last attempt.
+        RaftmqError: also the topic's own error, if that broker is behind others.
     """
-    seconds = seconds_left(deadline)
-    with naming(name):
-        return await describe_topic(cluster, name, timeout_seconds=seconds)
+    newest_version = cluster.newest_version
+    pages: list[TopicDescription] = []
+    first: Cursor | None = None
+    while True:
+        body = DescribeTopics((name,), first=first)
+        answer = await cluster.ask(broker_id, body, deadline=deadline)
+        page: TopicDescription = only_one(answer.body.topics, "DescribeTopics")
+        # An error of a broker that is behind is retriable; one of a current broker is the result.
+        if answer.metadata_version < newest_version:
+            checked(page)
+        pages.append(page)
+        following: Cursor | None = answer.body.next
+        if following is None:  # the last page
+            break
+        # A faulty broker must not make this loop for ever.
+        if first is not None and following.partition <= first.partition:
+            raise ServerError(f"broker {broker_id}: pages of {name!r} that lead nowhere")
+        first = following
+    partitions = tuple(found for page in pages for found in page.partitions)
+    return msgspec.structs.replace(pages[0], partitions=partitions)
 
 
 async def find_topic_id(cluster: Cluster, name: str, *, deadline: float) -> bytes:
@@ -110,6 +138,11 @@ def only_one(found: tuple[T, ...], request: str) -> T:
     if len(found) != 1:
         raise ServerError(f"a broker answered {request} of one topic for {len(found)}")
     return found[0]
+
+
+def only_success(found: tuple[OutcomeT, ...], request: str) -> OutcomeT:
+    """`only_one`, unless it is an error, which is raised."""
+    return checked(only_one(found, request))
 
 
 # -- Concurrent requests --------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""Topic calls of the admin: create, list, describe, grow, configuration; waits until usable.
+"""Topic calls of the admin: create, delete, list, describe, grow, configuration; waits until
+usable.
 
 A change is never sent again when the first request may have been carried out, unless a repetition
 sets the same values.
@@ -11,15 +12,13 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from raftmq.client.admin import create_topic, wait_leaders
 from raftmq.client.administration.offsets import ends_of, find_offsets
 from raftmq.client.administration.questions import (
     ask_any,
     find_topic,
     find_topic_id,
     id_of,
-    only_one,
-    seconds_left,
+    only_success,
 )
 from raftmq.client.administration.results import (
     ConfigValue,
@@ -29,13 +28,19 @@ from raftmq.client.administration.results import (
     TopicSummary,
 )
 from raftmq.client.routing.attempts import RepeatEffect
-from raftmq.errors import LeaderNotAvailable, OutcomeUnknown, RaftmqError, ServerError, error_for
+from raftmq.errors import LeaderNotAvailable, OutcomeUnknown, RaftmqError, ServerError
 from raftmq.topic_config import min_isr_in, replication_warning
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.configs import AlterConfigs, ConfigChange, DescribeConfigs
 from raftmq.wire.messages.metadata import Metadata, MetadataReply
 from raftmq.wire.messages.offsets import EARLIEST
-from raftmq.wire.messages.topics import CreatePartitions, MorePartitions
+from raftmq.wire.messages.topics import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    MorePartitions,
+    NewTopic,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +49,13 @@ if TYPE_CHECKING:
     from raftmq.client.routing.cluster import Cluster
     from raftmq.wire.messages.configs import AlterConfigsReply, DescribeConfigsReply
     from raftmq.wire.messages.metadata import TopicMetadata
-    from raftmq.wire.messages.topics import CreatePartitionsReply, PartitionDescription
+    from raftmq.wire.messages.topics import (
+        CreatePartitionsReply,
+        CreateTopicsReply,
+        DeleteTopicsReply,
+        PartitionDescription,
+        TopicCreated,
+    )
 
 
 # -- Configuration --------------------------------------------------------------------------------
@@ -58,9 +69,7 @@ async def describe_config(
     topic_id = await find_topic_id(cluster, name, deadline=deadline)
 
     def read(reply: DescribeConfigsReply) -> dict[str, ConfigValue]:
-        told = only_one(reply.topics, "DescribeConfigs")
-        if told.error:
-            raise error_for(told.error, told.message)
+        told = only_success(reply.topics, "DescribeConfigs")
         return {one.name: ConfigValue(one.value, one.is_default) for one in told.entries}
 
     return await ask_any(
@@ -85,9 +94,7 @@ async def alter_config(
     topic_id = await find_topic_id(cluster, name, deadline=deadline)
 
     def read(reply: AlterConfigsReply) -> None:
-        outcome = only_one(reply.topics, "AlterConfigs")
-        if outcome.error:
-            raise error_for(outcome.error, outcome.message)
+        only_success(reply.topics, "AlterConfigs")
 
     await ask_any(
         cluster,
@@ -125,12 +132,66 @@ async def make_topic(
         partition_count=partition_count,
         replication_factor=replication_factor,
         configs=configs,
-        timeout_seconds=seconds_left(deadline),
+        deadline=deadline,
     )
     topic_id = id_of(made)
     await _wait_usable(cluster, name, f"topic {name} was made", deadline=deadline)
     warning = replication_warning(made.replication_factor, min_isr_in(configs))
     return CreatedTopic(name, topic_id, made.partition_count, made.replication_factor, warning)
+
+
+async def create_topic(
+    cluster: Cluster,
+    name: str,
+    *,
+    partition_count: int = ABSENT,
+    replication_factor: int = ABSENT,
+    configs: Mapping[str, str] | None = None,
+    deadline: float,
+) -> TopicCreated:
+    """Create a topic. Its partitions have leaders a little later: `wait_leaders`.
+
+    Args:
+        partition_count, replication_factor: -1: the cluster's default.
+
+    Raises:
+        OutcomeUnknown: it may exist now, or soon. Indefinite.
+        TopicAlreadyExists, RaftmqError: nothing was created. Definite.
+    """
+    wanted = NewTopic(name, partition_count, replication_factor, configs=dict(configs or {}))
+
+    def read(reply: CreateTopicsReply) -> TopicCreated:
+        return only_success(reply.topics, "CreateTopics")
+
+    return await ask_any(
+        cluster,
+        partial(CreateTopics, (wanted,)),
+        read,
+        deadline=deadline,
+        repeats=RepeatEffect.FORBIDDEN,
+    )
+
+
+async def delete_topic(cluster: Cluster, name: str, *, deadline: float) -> None:
+    """Delete the topic that has this name now, and no other that may get the name later.
+
+    Raises:
+        OutcomeUnknown: it may be gone, or soon be. Indefinite.
+        UnknownTopicOrPartition, RaftmqError: nothing was deleted. Definite.
+    """
+    # Deleting by id cannot hit a topic that is created under the name in the meantime.
+    topic_id = await find_topic_id(cluster, name, deadline=deadline)
+
+    def read(reply: DeleteTopicsReply) -> None:
+        only_success(reply.topics, "DeleteTopics")
+
+    await ask_any(
+        cluster,
+        partial(DeleteTopics, (topic_id,)),
+        read,
+        deadline=deadline,
+        repeats=RepeatEffect.FORBIDDEN,
+    )
 
 
 async def grow_topic(cluster: Cluster, name: str, total: int, *, deadline: float) -> None:
@@ -144,9 +205,7 @@ async def grow_topic(cluster: Cluster, name: str, total: int, *, deadline: float
     topic_id = await find_topic_id(cluster, name, deadline=deadline)
 
     def read(reply: CreatePartitionsReply) -> None:
-        outcome = only_one(reply.topics, "CreatePartitions")
-        if outcome.error:
-            raise error_for(outcome.error, outcome.message)
+        only_success(reply.topics, "CreatePartitions")
 
     await ask_any(
         cluster,
@@ -221,10 +280,37 @@ async def topic_details(cluster: Cluster, name: str, *, deadline: float) -> Topi
     return TopicDetails(name, id_of(found), partitions, config)
 
 
+async def wait_leaders(cluster: Cluster, name: str, *, deadline: float) -> None:
+    """Wait until every partition of the topic has a leader.
+
+    Raises:
+        LeaderNotAvailable, UnknownTopicOrPartition, RaftmqError: the last problem when the time was
+            over.
+    """
+    attempts = cluster.new_attempts(deadline=deadline, repeats=RepeatEffect.HARMLESS)
+    while True:
+        try:
+            await cluster.refresh(name, deadline=deadline)
+            _check_led(cluster, name)
+            return
+        # Retried while the topic, or some leader, is missing; other errors are raised here.
+        except RaftmqError as error:
+            pause = attempts.on_failure(error, now=anyio.current_time())
+        await anyio.sleep(pause)
+        attempts.check_time(anyio.current_time())
+
+
+def _check_led(cluster: Cluster, name: str) -> None:
+    cluster.routes.topic_id(name)
+    topic = cluster.routes.topic(name)
+    if topic is None or not topic.is_led:
+        raise LeaderNotAvailable(f"{name}: not every partition has a leader")
+
+
 async def _wait_usable(cluster: Cluster, name: str, what: str, *, deadline: float) -> None:
     """Leaders are named a moment before they have taken over: send each one a request."""
     try:
-        await wait_leaders(cluster, name, timeout_seconds=seconds_left(deadline))
+        await wait_leaders(cluster, name, deadline=deadline)
         await find_offsets(cluster, name, EARLIEST, None, deadline=deadline)
     # The change itself has succeeded, so the error must not look definite.
     except RaftmqError as error:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.client.admin import create_topic, delete_topic, wait_leaders
 from raftmq.client.administration.offsets import list_offset
+from raftmq.client.administration.topics import create_topic, delete_topic, wait_leaders
 from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import OffsetOutOfRange, RaftmqError, UnknownTopicOrPartition
@@ -255,14 +255,14 @@ class Operator(Program):
                 partition_count=plan.partition_count,
                 replication_factor=plan.replication_factor,
                 configs=plan.configs,
-                timeout_seconds=seconds,
+                deadline=trio.current_time() + seconds,
             )
         except RaftmqError as error:
             world.trace(f"create {name}: {error!r}")
             return False
         world.on_topic(name, life, plan, created.topic_id)
         try:
-            await wait_leaders(self.cluster, name, timeout_seconds=seconds)
+            await wait_leaders(self.cluster, name, deadline=trio.current_time() + seconds)
         except RaftmqError as error:
             world.trace(f"create {name}: {error!r}")
             return False
@@ -277,7 +277,7 @@ class Operator(Program):
         """Whether it is certainly gone."""
         self.world.trace(f"delete {name}")
         try:
-            await delete_topic(self.cluster, name, timeout_seconds=5.0)
+            await delete_topic(self.cluster, name, deadline=trio.current_time() + 5.0)
         except UnknownTopicOrPartition as error:
             was_made = self.world.topics[name] and name not in self._half_deleted
             demand(not was_made, f"{name} was made: {error!r}")

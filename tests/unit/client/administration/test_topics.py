@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from raftmq.client.admin import create_topic, delete_topic, describe_topic, wait_leaders
+from raftmq.client.administration.questions import find_topic
+from raftmq.client.administration.topics import create_topic, delete_topic, wait_leaders
 from raftmq.errors import (
     Disconnected,
     ErrorCode,
@@ -48,6 +49,11 @@ if TYPE_CHECKING:
 
 PAGE = 2  # partitions
 LOST = object()
+
+
+def within(seconds: float) -> float:
+    """The deadline of a call that begins now."""
+    return trio.current_time() + seconds
 
 
 class Office:
@@ -136,10 +142,15 @@ async def test_a_topic_is_made_and_used(autojump_clock: MockClock) -> None:
     """The settings arrive as they were given; afterwards there is somebody to produce to."""
     async with open_office() as (_, office, client):
         created = await create_topic(
-            client, "u", partition_count=3, replication_factor=1, configs={"retention.ms": "5"}
+            client,
+            "u",
+            partition_count=3,
+            replication_factor=1,
+            configs={"retention.ms": "5"},
+            deadline=within(30),
         )
         assert (created.partition_count, created.replication_factor) == (3, 1)
-        await wait_leaders(client, "u")
+        await wait_leaders(client, "u", deadline=within(30))
         assert await produce(client, "u", 1, batch("a")) == 0
         asked = [one for broker in office.world.brokers.values() for one in broker.asked]
         (body,) = [one for one in asked if isinstance(one, CreateTopics)]
@@ -153,10 +164,10 @@ async def test_nobody_is_in_office_for_a_while(autojump_clock: MockClock) -> Non
     """Definite refusals are repeated."""
     async with open_office() as (world, office, client):
         office.errors = [ErrorCode.NOT_CONTROLLER] * 3
-        await create_topic(client, "u")
+        await create_topic(client, "u", deadline=within(30))
         assert "u" in world.topics
         office.errors = [ErrorCode.NOT_CONTROLLER] * 3
-        await delete_topic(client, "u")
+        await delete_topic(client, "u", deadline=within(30))
         assert "u" not in world.topics
 
 
@@ -167,11 +178,11 @@ async def test_what_may_have_been_changed_is_not_asked_for_again(
     async with open_office() as (world, office, client):
         office.errors = [LOST, LOST]
         with pytest.raises(OutcomeUnknown) as found:
-            await create_topic(client, "u")
+            await create_topic(client, "u", deadline=within(30))
         assert type(found.value.__cause__) is Disconnected
         assert "u" in world.topics
         with pytest.raises(OutcomeUnknown):
-            await delete_topic(client, "u")
+            await delete_topic(client, "u", deadline=within(30))
         assert "u" not in world.topics
         assert (office.count(CreateTopics), office.count(DeleteTopics)) == (1, 1)
 
@@ -180,7 +191,7 @@ async def test_a_topic_that_exists(autojump_clock: MockClock) -> None:
     """The caller is told at once."""
     async with open_office() as (_, office, client):
         with pytest.raises(TopicAlreadyExists):
-            await create_topic(client, "t")
+            await create_topic(client, "t", deadline=within(30))
         assert office.count(CreateTopics) == 1
 
 
@@ -188,17 +199,22 @@ async def test_what_no_broker_would_take(autojump_clock: MockClock) -> None:
     """Nothing is sent that would end a connection."""
     async with open_office() as (_, office, client):
         with pytest.raises(InvalidRequest):
-            await create_topic(client, "x" * 300)
+            await create_topic(client, "x" * 300, deadline=within(30))
         with pytest.raises(InvalidRequest):
-            await create_topic(client, "x", configs={"a": 5})  # type: ignore[dict-item]
+            await create_topic(
+                client,
+                "x",
+                configs={"a": 5},  # type: ignore[dict-item]
+                deadline=within(30),
+            )
         assert office.count(CreateTopics) == 0
 
 
 async def test_a_description_in_pages(autojump_clock: MockClock) -> None:
     """Three partitions, two of them at once: the caller sees one topic."""
     async with open_office() as (_, office, client):
-        await create_topic(client, "u")
-        found = await describe_topic(client, "u")
+        await create_topic(client, "u", deadline=within(30))
+        found = await find_topic(client, "u", deadline=within(30))
         assert [(one.partition, one.leader) for one in found.partitions] == [(0, 1), (1, 2), (2, 1)]
         assert found.configs == {"retention.ms": "1"}
         assert office.count(DescribeTopics) == 2
@@ -208,10 +224,10 @@ async def test_a_topic_that_is_not_there(autojump_clock: MockClock) -> None:
     """Said by a broker that is not behind, it is so, and nobody waits for it."""
     async with open_office() as (_, office, client):
         begin = trio.current_time()
-        with pytest.raises(UnknownTopicOrPartition, match="no 'u'"):
-            await describe_topic(client, "u")
-        with pytest.raises(UnknownTopicOrPartition, match="no 'u'"):
-            await delete_topic(client, "u")
+        with pytest.raises(UnknownTopicOrPartition, match="no topic 'u'"):
+            await find_topic(client, "u", deadline=within(30))
+        with pytest.raises(UnknownTopicOrPartition, match="no topic 'u'"):
+            await delete_topic(client, "u", deadline=within(30))
         assert trio.current_time() - begin < 1
         assert office.count(DeleteTopics) == 0
 
@@ -222,10 +238,10 @@ async def test_a_broker_that_has_not_heard_of_it_yet(autojump_clock: MockClock) 
         await client.refresh(None, deadline=trio.current_time() + 5)
         world.brokers[2].behind = world.metadata([])
         office.errors = [ErrorCode.NOT_CONTROLLER] * 3
-        await create_topic(client, "u")
+        await create_topic(client, "u", deadline=within(30))
         client.newest_version = world.version
         for _ in range(10):
-            assert (await describe_topic(client, "u")).partition_count == 3
+            assert (await find_topic(client, "u", deadline=within(30))).partition_count == 3
         assert world.brokers[2].count(DescribeTopics) > 0
 
 
@@ -235,7 +251,7 @@ async def test_pages_that_lead_nowhere(autojump_clock: MockClock) -> None:
         page = TopicDescription("t", topic_id=b"\1" * 16)
         office.page = Reply(DescribeTopicsReply((page,), Cursor("t", 1)))
         with pytest.raises(ServerError, match="lead nowhere"):
-            await describe_topic(client, "t")
+            await find_topic(client, "t", deadline=within(30))
 
 
 async def test_leaders_that_are_waited_for(autojump_clock: MockClock) -> None:
@@ -248,10 +264,10 @@ async def test_leaders_that_are_waited_for(autojump_clock: MockClock) -> None:
             world.lead("u", 1, 2)
 
         with pytest.raises(LeaderNotAvailable, match="u: not every partition"):
-            await wait_leaders(client, "u", timeout_seconds=1)
+            await wait_leaders(client, "u", deadline=within(1))
         nursery.start_soon(elect)
         begin = trio.current_time()
-        await wait_leaders(client, "u", timeout_seconds=10)
+        await wait_leaders(client, "u", deadline=within(10))
         assert 1.9 < trio.current_time() - begin < 3.5
 
 
@@ -264,9 +280,9 @@ async def test_a_topic_that_is_waited_for(autojump_clock: MockClock) -> None:
             world.add_topic("u", 1)
 
         with pytest.raises(UnknownTopicOrPartition):
-            await wait_leaders(client, "u", timeout_seconds=0.5)
+            await wait_leaders(client, "u", deadline=within(0.5))
         nursery.start_soon(create)
-        await wait_leaders(client, "u", timeout_seconds=10)
+        await wait_leaders(client, "u", deadline=within(10))
 
 
 async def test_no_broker_is_there(autojump_clock: MockClock) -> None:
@@ -275,4 +291,4 @@ async def test_no_broker_is_there(autojump_clock: MockClock) -> None:
         for broker in world.brokers.values():
             broker.stop()
         with pytest.raises(Unreachable, match="refused"):
-            await create_topic(client, "u", timeout_seconds=3)
+            await create_topic(client, "u", deadline=within(3))
