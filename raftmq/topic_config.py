@@ -1,8 +1,8 @@
 """Topic configuration: keys, defaults, limits (retention.ms, segment.bytes, min.insync.replicas).
 
 Owns the definition of every topic key (`TOPIC_KEYS`) and turns a mapping of dotted keys into a
-checked, immutable `TopicConfig`. Reads no files and no environment. Defaults are Kafka's, except
-where docs/decisions/0005 gives a reason.
+checked, immutable `TopicConfig`. Owns also which names topics may have. Reads no files and no
+environment. Defaults are Kafka's, except where docs/decisions/0005 gives a reason.
 """
 
 from __future__ import annotations
@@ -21,6 +21,21 @@ if TYPE_CHECKING:
 
 DAY_MS = 86_400_000
 MIB = 1 << 20
+
+# A topic's name is part of a directory name, with its id behind it: file systems allow 255 bytes.
+TOPIC_NAME_CHARS_MAX = 200
+TOPIC_NAME_CHARS = f"1 to {TOPIC_NAME_CHARS_MAX} of a-z A-Z 0-9 . _ - but not . or .. alone"
+_TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_CHARS_MAX}}}")
+
+
+def topic_name_problem(name: str) -> str:
+    """Why no topic can have this name; empty if one can."""
+    if _TOPIC_NAME.fullmatch(name) and name not in (".", ".."):
+        return ""
+    return (
+        f"topic name {name[:TOPIC_NAME_CHARS_MAX]!r} of {len(name)} characters: allowed are"
+        f" {TOPIC_NAME_CHARS}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

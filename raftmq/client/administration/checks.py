@@ -6,7 +6,6 @@ and a remedy. The brokers check again and decide.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -19,13 +18,11 @@ from raftmq.errors import (
     InvalidRequest,
     InvalidTopic,
 )
-from raftmq.topic_config import TOPIC_KEYS, parse_topic_config
+from raftmq.topic_config import TOPIC_KEYS, parse_topic_config, topic_name_problem
 from raftmq.wire.bodies import ABSENT, ID_MAX, NUMBER_MAX, PARTITIONS_MAX
 from raftmq.wire.messages.offsets import EARLIEST, LATEST
 
-NAME_CHARS_MAX = 200  # of a topic, as in the metadata quorum
 REPLICAS_MAX = 16  # of one partition, as the controller allows
-_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{NAME_CHARS_MAX}}}")
 _KEYS = frozenset(key.name for key in TOPIC_KEYS)
 # Timestamps count milliseconds from here; integer division, as floats would lose some.
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,11 +38,8 @@ def check_topic(name: object) -> str:
     """
     if not isinstance(name, str):
         raise TypeError(f"topic name {name!r}: expected str, got {type(name).__name__}")
-    if not _NAME.fullmatch(name) or name in (".", ".."):
-        raise InvalidTopic(
-            f"topic name {name[:NAME_CHARS_MAX]!r} of {len(name)} characters: allowed are 1 to"
-            f" {NAME_CHARS_MAX} of a-z A-Z 0-9 . _ - but not . or .. alone"
-        )
+    if problem := topic_name_problem(name):
+        raise InvalidTopic(problem)
     return name
 
 

@@ -14,7 +14,8 @@ from raftmq.client.consumer.partition_state import FROM_EARLIEST, FROM_LATEST, s
 from raftmq.client.group.member_options import MemberOptions
 from raftmq.client.options import AT_LEAST_ONCE, AT_MOST_ONCE, check_options, with_delivery
 from raftmq.errors import InvalidConfig
-from raftmq.wire.bodies import ID_MAX, NAME_CHARS_MAX
+from raftmq.topic_config import TOPIC_NAME_CHARS, topic_name_problem
+from raftmq.wire.bodies import ID_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -288,7 +289,7 @@ def _bad_assign(assign: object) -> list[str]:
 def _is_partition(given: object) -> bool:
     match given:
         case (str() as topic, int() as partition) if not isinstance(partition, bool):
-            return bool(topic) and 0 <= partition <= ID_MAX
+            return not topic_name_problem(topic) and 0 <= partition <= ID_MAX
     return False
 
 
@@ -301,9 +302,9 @@ def _bad_topics(topics: Sequence[object], assign: object, group: GroupReading | 
         pattern = "" if group is None else ", pattern='orders-.*'"
         return [f"nothing to read: name a topic{pattern}, or assign=[(topic, partition), ...]"]
     return [
-        f"{topic!r} is not a topic's name: expected a text of 1 to {NAME_CHARS_MAX} characters"
+        f"{topic!r} is not a topic's name: expected a text of {TOPIC_NAME_CHARS}"
         for topic in topics
-        if not (isinstance(topic, str) and 0 < len(topic) <= NAME_CHARS_MAX)
+        if not isinstance(topic, str) or topic_name_problem(topic)
     ]
 
 

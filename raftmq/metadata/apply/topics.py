@@ -9,7 +9,6 @@ number cannot change an ISR.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -20,7 +19,7 @@ from raftmq.metadata.commands import Done, PartitionId, Refused
 from raftmq.metadata.election import min_isr_of, with_min_isr
 from raftmq.metadata.image import TopicState
 from raftmq.model import Durability
-from raftmq.topic_config import TOPIC_KEYS, parse_topic_config
+from raftmq.topic_config import TOPIC_KEYS, parse_topic_config, topic_name_problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,14 +35,11 @@ if TYPE_CHECKING:
     )
     from raftmq.metadata.image import PartitionState
 
-# The name is part of a directory name, with the topic id behind it: file systems allow 255 bytes.
-NAME_CHARS_MAX = 200
 # Of all keys and values. Every node validates them while it applies the command, and searches a
 # suggestion for each unknown key, which is slow.
 CONFIG_CHARS_MAX = 10_000
 TOPIC_ID_BYTES = 16  # of a UUID
 ANY_EPOCH = -1  # of AlterTopicConfig: overwrite any configuration
-_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{NAME_CHARS_MAX}}}")
 _KEYS = frozenset(key.name for key in TOPIC_KEYS)
 
 
@@ -165,14 +161,8 @@ def _name_refusal(command: CreateTopic) -> Refused | None:
     if len(command.topic_id) != TOPIC_ID_BYTES:
         message = f"topic id of {len(command.topic_id)} bytes: it has {TOPIC_ID_BYTES}"
         return Refused(ErrorCode.INVALID_REQUEST, message)
-    name = command.name
-    if _NAME.fullmatch(name) and name not in (".", ".."):
-        return None
-    return Refused(
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-        f"topic name {name[:NAME_CHARS_MAX]!r} of {len(name)} characters: allowed are 1 to"
-        f" {NAME_CHARS_MAX} of a-z A-Z 0-9 . _ - but not . or .. alone",
-    )
+    problem = topic_name_problem(command.name)
+    return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem) if problem else None
 
 
 def _config_refusal(draft: Draft, configs: Mapping[str, str]) -> Refused | None:
