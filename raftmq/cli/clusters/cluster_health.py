@@ -7,29 +7,34 @@ not answer for a while; a single check fails at once.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 import msgspec
 
-from raftmq.cli.clusters.connected import GRACE_SECONDS, run_connected
+from raftmq.cli.clusters.connected import (
+    ANSWER_SECONDS_MAX,
+    GRACE_SECONDS,
+    run_admin,
+    run_connected,
+    try_ask,
+    watch,
+)
 from raftmq.cli.clusters.topic_reads import counted
-from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
+from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import Row, write_json
-from raftmq.errors import RaftmqError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from raftmq.client.administration.admin import Admin
     from raftmq.client.administration.results import AilingPartition, Health, WrongClock
     from raftmq.client.client import Client
 
 WAIT_SECONDS = 0.5  # between checks of --wait: a script's start is delayed by as much
-WATCH_SECONDS = 1.0  # between checks of --watch, which a person reads
-ANSWER_SECONDS_MAX = 5.0  # for one check of several, so that a broker that hangs is not the last
 NAMED_MAX = 10  # partitions named in a line; JSON has all of them
 SPANS = (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1_000))
-CLEAR = "\x1b[H\x1b[J"  # ANSI: cursor to the upper left corner, erase what follows
 
 
 class HealthOptions(NamedTuple):
@@ -41,16 +46,13 @@ class HealthOptions(NamedTuple):
 
 
 def look_once(look: HealthOptions) -> int:
-    async def ask(client: Client) -> Health:
-        return await client.admin.with_timeout(look.timeout).health()
-
-    return _report(run_connected(ask, look.bootstrap, timeout_seconds=look.timeout), look)
+    return _report(look, run_admin(_ask, look.bootstrap, look.timeout))
 
 
 def wait_healthy(look: HealthOptions) -> int:
     """The last answer decides; problems before it are printed to stderr, each time they change."""
     health = run_connected(_wait, look.bootstrap, timeout_seconds=look.timeout, is_patient=True)
-    return _report(health, look)
+    return _report(look, health)
 
 
 async def _wait(client: Client) -> Health:
@@ -65,8 +67,9 @@ async def _wait(client: Client) -> Health:
     said = ""
     while True:
         left = deadline - anyio.current_time()
-        health, what = await _try(client, min(left, ANSWER_SECONDS_MAX))
-        last = health or last
+        health, what = await try_ask(client, _ask, min(left, ANSWER_SECONDS_MAX))
+        if health is not None:
+            last, what = health, "; ".join(problems_of(health)) or "healthy"
         # Also near the deadline: another answer after the pause would come too late.
         if last is not None and (last.is_healthy or left <= WAIT_SECONDS):
             return last
@@ -81,40 +84,15 @@ async def _wait(client: Client) -> Health:
 
 def watch_health(look: HealthOptions) -> int:
     """Print the health every second until Ctrl-C."""
-    is_screen = sys.stdout.isatty() and not look.as_json
-
-    async def ask(client: Client) -> None:
-        while True:
-            health, what = await _try(client, min(look.timeout, ANSWER_SECONDS_MAX))
-            sys.stdout.write(CLEAR if is_screen else "")
-            # Watching goes on without an answer: a failover is what people watch.
-            if health is not None:
-                _report(health, look)
-            elif look.as_json:
-                sys.stderr.write(f"raftmq: {what}\n")
-            else:
-                sys.stdout.write(f"{what}\n")
-                sys.stdout.flush()
-            await anyio.sleep(WATCH_SECONDS)
-
-    run_connected(ask, look.bootstrap, is_patient=True)
-    return ExitCode.OK
+    report = partial(_report, look)
+    return watch(_ask, report, look.bootstrap, look.timeout, as_json=look.as_json)
 
 
-async def _try(client: Client, seconds: float) -> tuple[Health | None, str]:
-    """The health, or None without an answer; and a line that says so."""
-    try:
-        # 0.1: near the deadline one more answer is worth a moment; 0 would fail without asking.
-        health = await client.admin.with_timeout(max(seconds, 0.1)).health()
-    except RaftmqError as error:
-        # Waiting does not help, as with a client that is not authorised.
-        if exit_code_of(error) is not ExitCode.UNREACHABLE:
-            raise
-        return None, f"no answer: {error}"
-    return health, "; ".join(problems_of(health)) or "healthy"
+async def _ask(admin: Admin) -> Health:
+    return await admin.health()
 
 
-def _report(health: Health, look: HealthOptions) -> int:
+def _report(look: HealthOptions, health: Health) -> int:
     if look.as_json:
         write_json([_object(health)])
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.cli.clusters.connected import run_connected
+from raftmq.cli.clusters.connected import run_admin
 from raftmq.cli.clusters.topic_reads import counted
 from raftmq.cli.terminal.exits import ExitCode
 from raftmq.cli.terminal.output import Row, write_json, write_table
@@ -17,12 +17,12 @@ from raftmq.client.administration.results import BrokerLoad
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from raftmq.client.administration.admin import Admin
     from raftmq.client.administration.results import (
         BrokerDetails,
         ClusterDetails,
         Health,
     )
-    from raftmq.client.client import Client
     from raftmq.model import Address
 
 NOTHING = BrokerLoad(0, 0, 0)  # of a broker without replicas, which `broker_loads` leaves out
@@ -37,13 +37,12 @@ class ClusterSnapshot(NamedTuple):
 
 
 def show_status(bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
-    async def ask(client: Client) -> ClusterSnapshot:
-        admin = client.admin.with_timeout(timeout)
+    async def ask(admin: Admin) -> ClusterSnapshot:
         return ClusterSnapshot(
             await admin.describe_cluster(), await admin.health(), await admin.broker_loads()
         )
 
-    seen = run_connected(ask, bootstrap, timeout_seconds=timeout)
+    seen = run_admin(ask, bootstrap, timeout)
     if as_json:
         write_json(_status_objects(seen))
         return ExitCode.OK
@@ -58,10 +57,7 @@ def show_status(bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
 
 
 def show_info(bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
-    async def ask(client: Client) -> ClusterDetails:
-        return await client.admin.with_timeout(timeout).describe_cluster()
-
-    details = run_connected(ask, bootstrap, timeout_seconds=timeout)
+    details = run_admin(lambda admin: admin.describe_cluster(), bootstrap, timeout)
     if as_json:
         write_json([_info_object(details)])
         return ExitCode.OK

@@ -19,7 +19,7 @@ import trio
 
 from raftmq.cli.clusters.bootstrap import VARIABLE, bootstrap_addresses
 from raftmq.cli.clusters.wait_reason import WaitedFor, WaitReason, with_reason
-from raftmq.cli.terminal.exits import CommandError, ExitCode
+from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
 from raftmq.client.client import Client
 from raftmq.errors import RaftmqError, Unreachable
 from raftmq.metadata.raft.net.observer_service import ask_status
@@ -28,6 +28,7 @@ from raftmq.rpc.network import TcpNetwork
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+    from raftmq.client.administration.admin import Admin
     from raftmq.model import Address
 
 T = TypeVar("T")
@@ -41,6 +42,9 @@ VISIT_SECONDS_MAX = 0.8  # to ask whether an address is a voter's; must end with
 # Ctrl-C is raised at await points only: a connection that is interrupted in the middle of its work
 # could not be used any more to leave a group or to delete a topic.
 CTRL_C = {"restrict_keyboard_interrupt_to_checkpoints": True}
+WATCH_SECONDS = 1.0  # between answers that a person watches
+ANSWER_SECONDS_MAX = 5.0  # for one answer of several, so that a broker that hangs is not the last
+CLEAR = "\x1b[H\x1b[J"  # ANSI: cursor to the upper left corner, erase what follows
 PAUSE_SECONDS = 0.5  # between attempts to connect, of commands that wait for the cluster
 WAY_OUT = f"start one with `raftmq dev`, or say where it is with -b HOST:PORT or {VARIABLE}"
 
@@ -75,6 +79,65 @@ def run_connected(
         return anyio.run(run, backend="trio", backend_options=CTRL_C)
     except BaseExceptionGroup as group:
         raise _only_one(group) from None
+
+
+def run_admin(
+    ask: Callable[[Admin], Awaitable[T]],
+    bootstrap: str | None,
+    timeout_seconds: float,
+    *,
+    group: str | None = None,
+) -> T:
+    """`run_connected` for calls of the admin, each of which may take all of the time."""
+    return run_connected(
+        lambda client: ask(client.admin.with_timeout(timeout_seconds)),
+        bootstrap,
+        timeout_seconds=timeout_seconds,
+        group=group,
+    )
+
+
+def watch(
+    ask: Callable[[Admin], Awaitable[T]],
+    report: Callable[[T], object],
+    bootstrap: str | None,
+    timeout_seconds: float,
+    *,
+    as_json: bool,
+) -> int:
+    """Ask and report every second until Ctrl-C."""
+    is_screen = sys.stdout.isatty() and not as_json
+
+    async def look(client: Client) -> None:
+        while True:
+            found, problem = await try_ask(client, ask, min(timeout_seconds, ANSWER_SECONDS_MAX))
+            sys.stdout.write(CLEAR if is_screen else "")
+            # Watching goes on without an answer: a failover is what people watch.
+            if found is not None:
+                report(found)
+            elif as_json:
+                sys.stderr.write(f"raftmq: {problem}\n")
+            else:
+                sys.stdout.write(f"{problem}\n")
+                sys.stdout.flush()
+            await anyio.sleep(WATCH_SECONDS)
+
+    run_connected(look, bootstrap, is_patient=True)
+    return ExitCode.OK
+
+
+async def try_ask(
+    client: Client, ask: Callable[[Admin], Awaitable[T]], seconds: float
+) -> tuple[T | None, str]:
+    """The answer; or None, and a line that says why no broker has answered."""
+    try:
+        # 0.1: near a deadline one more answer is worth a moment; 0 would fail without asking.
+        return await ask(client.admin.with_timeout(max(seconds, 0.1))), ""
+    except RaftmqError as error:
+        # Waiting does not help, as with a client that is not authorised.
+        if exit_code_of(error) is not ExitCode.UNREACHABLE:
+            raise
+        return None, f"no answer: {error}"
 
 
 def quiet_logs() -> None:

@@ -9,15 +9,13 @@ from __future__ import annotations
 import sys
 from contextlib import asynccontextmanager
 from difflib import get_close_matches
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-import anyio
-
-from raftmq.cli.clusters.cluster_health import ANSWER_SECONDS_MAX, CLEAR, WATCH_SECONDS
-from raftmq.cli.clusters.connected import run_connected
+from raftmq.cli.clusters.connected import run_admin, watch
 from raftmq.cli.clusters.topic_reads import counted
-from raftmq.cli.terminal.exits import ExitCode, exit_code_of
+from raftmq.cli.terminal.exits import ExitCode
 from raftmq.cli.terminal.output import (
     NOTHING,
     Row,
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
         PartitionLag,
         TopicPartition,
     )
-    from raftmq.client.client import Client
 
 
 # -- Group names ----------------------------------------------------------------------------------
@@ -82,10 +79,7 @@ TEXT_CHARS_MAX = 200  # programs choose these names freely: a long one must not 
 
 
 def list_groups(bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
-    async def ask(client: Client) -> tuple[GroupSummary, ...]:
-        return await client.admin.with_timeout(timeout).list_groups()
-
-    groups = run_connected(ask, bootstrap, timeout_seconds=timeout)
+    groups = run_admin(lambda admin: admin.list_groups(), bootstrap, timeout)
     if as_json:
         write_json(map(_summary_object, groups))
         return ExitCode.OK
@@ -101,14 +95,14 @@ def describe_groups(
     for name in names:
         check_group(name)
 
-    async def ask(client: Client) -> list[GroupDetails]:
-        admin, found = client.admin.with_timeout(timeout), []
+    async def ask(admin: Admin) -> list[GroupDetails]:
+        found = []
         for name in dict.fromkeys(names):
             async with hinting(admin, name):
                 found.append(await admin.describe_group(name))
         return found
 
-    found = run_connected(ask, bootstrap, timeout_seconds=timeout)
+    found = run_admin(ask, bootstrap, timeout)
     if as_json:
         write_json(map(_details_object, found))
         return ExitCode.OK
@@ -211,27 +205,26 @@ def delete_groups(
         check_group(name)
     check_can_ask(f"delete {', '.join(names)}", is_sure=is_sure)
 
-    async def look(client: Client) -> dict[str, int]:
+    async def look(admin: Admin) -> dict[str, int]:
         """The number of offsets of each group."""
-        admin, found = client.admin.with_timeout(timeout), {}
+        found = {}
         for name in names:
             async with hinting(admin, name):
                 check_empty(await admin.describe_group(name), "delete it")
                 found[name] = len(await admin.group_offsets(name))
         return found
 
-    async def delete(client: Client) -> None:
-        admin = client.admin.with_timeout(timeout)
+    async def delete(admin: Admin) -> None:
         for name in names:
             await admin.delete_group(name)
             sys.stdout.write(f"group {name}: deleted\n")
             sys.stdout.flush()
 
     # A connection of its own: the person may take minutes to answer.
-    found = run_connected(look, bootstrap, timeout_seconds=timeout)
+    found = run_admin(look, bootstrap, timeout)
     told = [f"{name} (offsets of {counted(count, 'partition')})" for name, count in found.items()]
     confirm(f"Delete {', '.join(told)}, for good?", is_sure=is_sure)
-    run_connected(delete, bootstrap, timeout_seconds=timeout)
+    run_admin(delete, bootstrap, timeout)
     return ExitCode.OK
 
 
@@ -255,54 +248,24 @@ class GroupLagOptions(NamedTuple):
 
 def show_lag(look: GroupLagOptions) -> int:
     check_group(look.name)
-
-    async def ask(client: Client) -> tuple[PartitionLag, ...]:
-        return await _ask(client, look, look.timeout)
-
-    rows = run_connected(ask, look.bootstrap, timeout_seconds=look.timeout, group=look.name)
-    _report(rows, look)
+    rows = run_admin(partial(_ask, look.name), look.bootstrap, look.timeout, group=look.name)
+    _report(look, rows)
     return ExitCode.OK
 
 
 def watch_lag(look: GroupLagOptions) -> int:
     """Print the lag every second until Ctrl-C."""
     check_group(look.name)
-    is_screen = sys.stdout.isatty() and not look.as_json
-
-    async def ask(client: Client) -> None:
-        while True:
-            rows, problem = await _try(client, look)
-            sys.stdout.write(CLEAR if is_screen else "")
-            if rows is not None:
-                _report(rows, look)
-            elif look.as_json:
-                sys.stderr.write(f"raftmq: {problem}\n")
-            else:
-                sys.stdout.write(f"{problem}\n")
-                sys.stdout.flush()
-            await anyio.sleep(WATCH_SECONDS)
-
-    run_connected(ask, look.bootstrap, is_patient=True)
-    return ExitCode.OK
+    ask, report = partial(_ask, look.name), partial(_report, look)
+    return watch(ask, report, look.bootstrap, look.timeout, as_json=look.as_json)
 
 
-async def _try(client: Client, look: GroupLagOptions) -> tuple[Sequence[PartitionLag] | None, str]:
-    """The rows; or None, and why no coordinator has answered."""
-    try:
-        return await _ask(client, look, min(look.timeout, ANSWER_SECONDS_MAX)), ""
-    except RaftmqError as error:
-        if exit_code_of(error) is not ExitCode.UNREACHABLE:
-            raise
-        return None, f"no answer: {error}"
+async def _ask(name: str, admin: Admin) -> tuple[PartitionLag, ...]:
+    async with hinting(admin, name):
+        return await admin.group_lag(name)
 
 
-async def _ask(client: Client, look: GroupLagOptions, seconds: float) -> tuple[PartitionLag, ...]:
-    admin = client.admin.with_timeout(seconds)
-    async with hinting(admin, look.name):
-        return await admin.group_lag(look.name)
-
-
-def _report(rows: Sequence[PartitionLag], look: GroupLagOptions) -> None:
+def _report(look: GroupLagOptions, rows: Sequence[PartitionLag]) -> None:
     if look.as_json:
         write_json(_object(look.name, row) for row in rows)
         return

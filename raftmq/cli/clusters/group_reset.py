@@ -11,9 +11,9 @@ import re
 import sys
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
-from raftmq.cli.clusters.connected import run_connected
+from raftmq.cli.clusters.connected import run_admin
 from raftmq.cli.clusters.group_reads import hinting
 from raftmq.cli.clusters.topic_reads import counted
 from raftmq.cli.data.offset_option import OTHER_WORDS, TIME_MAX, WORDS
@@ -27,15 +27,15 @@ from raftmq.errors import GroupIdNotFound, NonEmptyGroup
 from raftmq.wire.bodies import NUMBER_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from raftmq.client.administration.admin import Admin
     from raftmq.client.administration.results import OffsetReset, TopicPartition
-    from raftmq.client.client import Client
 
     To: TypeAlias = Literal["earliest", "latest"] | int | datetime
     Plan: TypeAlias = dict[TopicPartition, OffsetReset]
 
+T = TypeVar("T")
 TITLES = ("topic", "partition", "old", "new", "log start", "log end")
 NAMED_MAX = 10  # warnings in full; the table has all of them
 _NUMBER = re.compile(r"[0-9]{1,19}", re.ASCII)  # an int64 has 19 digits
@@ -133,12 +133,7 @@ def _show_plan(order: ResetOrder) -> int:
 
 
 def _reset(order: ResetOrder) -> Plan:
-    async def reset(client: Client) -> Plan:
-        return await _call(client.admin.with_timeout(order.timeout), order.wish, is_dry=False)
-
-    plan = run_connected(
-        reset, order.bootstrap, timeout_seconds=order.timeout, group=order.wish.name
-    )
+    plan = _run(order, lambda admin: _call(admin, order.wish, is_dry=False))
     _warn(plan)
     return plan
 
@@ -146,9 +141,9 @@ def _reset(order: ResetOrder) -> Plan:
 def _reset_if_wanted(order: ResetOrder) -> Plan:
     name = order.wish.name
 
-    async def commit(client: Client) -> None:
+    async def commit(admin: Admin) -> None:
         # Fails as a whole if one offset is no longer the old one that was shown.
-        await client.admin.with_timeout(order.timeout).alter_group_offsets(
+        await admin.alter_group_offsets(
             name,
             {key: one.new for key, one in plan.items()},
             expected={key: one.old for key, one in plan.items()},
@@ -163,22 +158,20 @@ def _reset_if_wanted(order: ResetOrder) -> Plan:
     _warn(plan)
     count = counted(len(plan), "offset")
     confirm(f"Set {'this' if len(plan) == 1 else 'these'} {count} of group {name}?", is_sure=False)
-    run_connected(commit, order.bootstrap, timeout_seconds=order.timeout, group=name)
+    _run(order, commit)
     return plan
 
 
 def _look_first(order: ResetOrder) -> tuple[Plan, NonEmptyGroup | None]:
-    return run_connected(
-        lambda client: _look(client, order),
-        order.bootstrap,
-        timeout_seconds=order.timeout,
-        group=order.wish.name,
-    )
+    return _run(order, lambda admin: _look(admin, order))
 
 
-async def _look(client: Client, order: ResetOrder) -> tuple[Plan, NonEmptyGroup | None]:
+def _run(order: ResetOrder, ask: Callable[[Admin], Awaitable[T]]) -> T:
+    return run_admin(ask, order.bootstrap, order.timeout, group=order.wish.name)
+
+
+async def _look(admin: Admin, order: ResetOrder) -> tuple[Plan, NonEmptyGroup | None]:
     """The plan, and why it cannot be carried out, if so."""
-    admin = client.admin.with_timeout(order.timeout)
     plan = await _call(admin, order.wish, is_dry=True)
     try:
         check_empty(await admin.describe_group(order.wish.name), "reset its offsets")

@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.cli.clusters.connected import run_connected
+from raftmq.cli.clusters.connected import run_admin
 from raftmq.cli.clusters.topic_reads import counted
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import check_can_ask, confirm
@@ -20,8 +20,8 @@ from raftmq.topic_config import MIN_ISR
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from raftmq.client.administration.admin import Admin
     from raftmq.client.administration.results import CreatedTopic, TopicSummary
-    from raftmq.client.client import Client
 
 
 class NewTopicOptions(NamedTuple):
@@ -39,8 +39,8 @@ def create_topic(
     check_topic(wanted.name)
     config = check_config(parse_settings(wanted.settings))
 
-    async def create(client: Client) -> CreatedTopic:
-        return await client.admin.with_timeout(timeout).create_topic(
+    async def create(admin: Admin) -> CreatedTopic:
+        return await admin.create_topic(
             wanted.name,
             partitions=wanted.partitions,
             replication_factor=wanted.replication_factor,
@@ -48,7 +48,7 @@ def create_topic(
         )
 
     try:
-        made = run_connected(create, bootstrap, timeout_seconds=timeout)
+        made = run_admin(create, bootstrap, timeout)
     except TopicAlreadyExists:
         if not if_not_exists:
             raise
@@ -77,8 +77,7 @@ def alter_topic(
             "nothing to change: give -c KEY=VALUE, --reset KEY or --partitions N", ExitCode.USAGE
         )
 
-    async def alter(client: Client) -> None:
-        admin = client.admin.with_timeout(timeout)
+    async def alter(admin: Admin) -> None:
         # Keys first: they change together or not at all, before the topic grows, which cannot be
         # undone.
         if changes:
@@ -93,7 +92,7 @@ def alter_topic(
             with suppress(RaftmqError):  # the change is done; only its warning is missing
                 _warn(name, (await admin.describe_topic(name)).warning)
 
-    run_connected(alter, bootstrap, timeout_seconds=timeout)
+    run_admin(alter, bootstrap, timeout)
     return ExitCode.OK
 
 
@@ -106,8 +105,8 @@ def delete_topics(
         check_topic(name)
     check_can_ask(f"delete {', '.join(names)}", is_sure=is_sure)
 
-    async def look(client: Client) -> list[TopicSummary]:
-        known = {one.name: one for one in await client.admin.with_timeout(timeout).list_topics()}
+    async def look(admin: Admin) -> list[TopicSummary]:
+        known = {one.name: one for one in await admin.list_topics()}
         missing = [name for name in names if name not in known]
         if missing:
             raise UnknownTopicOrPartition(
@@ -115,17 +114,16 @@ def delete_topics(
             )
         return [known[name] for name in names]
 
-    async def delete(client: Client) -> None:
-        admin = client.admin.with_timeout(timeout)
+    async def delete(admin: Admin) -> None:
         for name in names:
             await admin.delete_topic(name)
             _say(f"topic {name}: deleted")
 
     # A connection of its own: the person may take minutes to answer.
-    found = run_connected(look, bootstrap, timeout_seconds=timeout)
+    found = run_admin(look, bootstrap, timeout)
     told = [f"{one.name} ({counted(one.partition_count, 'partition')})" for one in found]
     confirm(f"Delete {', '.join(told)} with all records, for good?", is_sure=is_sure)
-    run_connected(delete, bootstrap, timeout_seconds=timeout)
+    run_admin(delete, bootstrap, timeout)
     return ExitCode.OK
 
 

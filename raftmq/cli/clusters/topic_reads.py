@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from raftmq.cli.clusters.connected import run_connected
+from raftmq.cli.clusters.connected import run_admin
 from raftmq.cli.terminal.exits import ExitCode
 from raftmq.cli.terminal.output import Row, write_json, write_table
 from raftmq.client.administration.checks import check_topic
@@ -18,18 +18,15 @@ from raftmq.client.administration.checks import check_topic
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from raftmq.client.administration.admin import Admin
     from raftmq.client.administration.results import PartitionDetails, TopicDetails, TopicSummary
-    from raftmq.client.client import Client
 
 LIST_TITLES = ("topic", "partitions", "replicas", "under-replicated", "leaderless")
 PARTITION_TITLES = ("partition", "leader", "epoch", "replicas", "isr", "start", "end", "note")
 
 
 def list_topics(bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
-    async def ask(client: Client) -> tuple[TopicSummary, ...]:
-        return await client.admin.with_timeout(timeout).list_topics()
-
-    topics = run_connected(ask, bootstrap, timeout_seconds=timeout)
+    topics = run_admin(lambda admin: admin.list_topics(), bootstrap, timeout)
     if as_json:
         write_json(map(_summary_object, topics))
         return ExitCode.OK
@@ -45,11 +42,10 @@ def describe_topics(
     for name in names:
         check_topic(name)
 
-    async def ask(client: Client) -> list[TopicDetails]:
-        admin = client.admin.with_timeout(timeout)
+    async def ask(admin: Admin) -> list[TopicDetails]:
         return [await admin.describe_topic(name) for name in dict.fromkeys(names)]
 
-    found = run_connected(ask, bootstrap, timeout_seconds=timeout)
+    found = run_admin(ask, bootstrap, timeout)
     if as_json:
         write_json(map(_details_object, found))
         return ExitCode.OK

@@ -10,7 +10,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.cli.clusters.connected import run_connected
+from raftmq.cli.clusters.connected import run_admin
 from raftmq.cli.clusters.topic_reads import counted
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import check_can_ask, confirm, write_table
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from raftmq.client.administration.admin import Admin
-    from raftmq.client.client import Client
 
 _PLACE = re.compile(r"([0-9]{1,9}):([0-9]{1,18})", re.ASCII)  # digits that fit int32 and int64
 
@@ -50,25 +49,23 @@ def trim_topic(
         raise CommandError("give --before-offset P:OFFSET, or --before-time TIME", ExitCode.USAGE)
     check_can_ask(f"trim {name}", is_sure=is_sure)
 
-    async def look(client: Client) -> list[Cut]:
-        admin = client.admin.with_timeout(timeout)
+    async def look(admin: Admin) -> list[Cut]:
         wanted = before if timestamp is None else await _offsets_of(admin, name, timestamp)
         starts = await admin.offsets(name, "earliest", partitions=list(wanted))
         cuts = [Cut(number, starts[number] or 0, end) for number, end in sorted(wanted.items())]
         # Partitions that begin later already are left alone.
         return [cut for cut in cuts if cut.start < cut.end]
 
-    async def trim(client: Client) -> dict[int, int]:
-        admin = client.admin.with_timeout(timeout)
+    async def trim(admin: Admin) -> dict[int, int]:
         return await admin.delete_records(name, {cut.partition: cut.end for cut in cuts})
 
     # A connection of its own: the person may take minutes to answer.
-    cuts = run_connected(look, bootstrap, timeout_seconds=timeout)
+    cuts = run_admin(look, bootstrap, timeout)
     if not cuts:
         sys.stdout.write(f"topic {name}: there are no such records, nothing to delete\n")
         return ExitCode.OK
     _ask(name, cuts, is_sure=is_sure)
-    starts = run_connected(trim, bootstrap, timeout_seconds=timeout)
+    starts = run_admin(trim, bootstrap, timeout)
     write_table(("partition", "begins with"), sorted(starts.items()))
     return ExitCode.OK
 
