@@ -29,7 +29,6 @@ from raftmq.rpc.context import Listener, ServerIdentity
 from raftmq.rpc.network import TcpNetwork
 from raftmq.rpc.reply import Reply
 from raftmq.rpc.server import RpcServer
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import (
     BrokerHeartbeat,
     BrokerHeartbeatReply,
@@ -64,9 +63,9 @@ class Exchange:
     def __init__(self, piece: Piece = b"") -> None:
         self._answer = Reply(DescribeClusterReply("bench"), (piece,))
         handlers = {
-            ApiKey.BROKER_HEARTBEAT: lambda _context, _body, _payload: Reply(BEATEN),
-            ApiKey.PROPOSE: self._take,
-            ApiKey.DESCRIBE_CLUSTER: lambda _context, _body, _payload: self._answer,
+            BrokerHeartbeat: lambda _context, _body, _payload: Reply(BEATEN),
+            Propose: self._take,
+            DescribeCluster: lambda _context, _body, _payload: self._answer,
         }
         self._server = RpcServer(
             ServerIdentity("bench", 1), handlers, authorize=lambda _context, _body: None

@@ -74,8 +74,7 @@ if TYPE_CHECKING:
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.network import Network
     from raftmq.rpc.protocol import RpcLimits
-    from raftmq.rpc.server import Handler
-    from raftmq.wire.apis import ApiKey
+    from raftmq.rpc.server import Handler, Handlers
     from raftmq.wire.bodies import Request
 
 
@@ -116,15 +115,15 @@ def addresses_of_others(broker_id: int, image: MetadataImage) -> dict[int, Addre
 
 
 class Family(Protocol):
-    def handlers(self) -> dict[ApiKey, Handler]: ...
+    def handlers(self) -> Handlers: ...
 
 
-def table_of(families: Iterable[Family]) -> dict[ApiKey, Handler]:
-    table: dict[ApiKey, Handler] = {}
+def table_of(families: Iterable[Family]) -> Handlers:
+    table: dict[type[Request], Handler] = {}
     for family in families:
-        for api_key, handler in family.handlers().items():
-            assert api_key not in table, f"{api_key.name} is answered twice"
-            table[api_key] = handler
+        for kind, handler in family.handlers().items():
+            assert kind not in table, f"{kind.__name__} is answered twice"
+            table[kind] = handler
     return table
 
 

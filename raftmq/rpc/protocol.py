@@ -24,7 +24,6 @@ from raftmq.errors import (
 )
 from raftmq.model import PORT_MAX, Address
 from raftmq.rpc.reply import NOBODY, Answer, payload_length
-from raftmq.wire.apis import PATIENT
 from raftmq.wire.envelopes import decode_reply, encode_request
 from raftmq.wire.frames import LENGTH
 
@@ -254,7 +253,7 @@ class Calls:
 
 
 def _is_patient(call: Call) -> bool:
-    return call.request.api_key in PATIENT
+    return call.request.is_patient
 
 
 _NOTHING: Payload = ()

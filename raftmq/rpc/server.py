@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import reprlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -34,17 +34,14 @@ from raftmq.rpc.protocol import BROKER_CONNECTIONS_MAX, RpcLimits
 from raftmq.rpc.reply import NOBODY, PendingReply, Reply, memory_bytes, payload_length
 from raftmq.rpc.request_memory import RequestMemory
 from raftmq.rpc.window import RequestWindow
-from raftmq.wire.apis import CLUSTER_APIS, ONE_WAY, PATIENT, SUPPORTED, ApiKey
-from raftmq.wire.bodies import ABSENT, Nothing
+from raftmq.wire.bodies import ABSENT, Nothing, Request
 from raftmq.wire.envelopes import decode_request, encode_response
 from raftmq.wire.frames import LENGTH, PREFIX
-from raftmq.wire.messages.hello import ApiVersions, Hello, HelloReply
+from raftmq.wire.messages.cluster import Ping
+from raftmq.wire.messages.hello import Hello, HelloReply, versions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from raftmq.rpc.connection import RunSync
-    from raftmq.wire.bodies import Request
     from raftmq.wire.envelopes import DecodedRequest
     from raftmq.wire.frames import Frame
 
@@ -63,9 +60,11 @@ logger = logging.getLogger("raftmq.rpc")
 # None: the request wants no answer. An awaitable gets a task; a PendingReply needs none (0016).
 HandlerResult: TypeAlias = Reply | PendingReply | Awaitable[Reply | None] | None
 Handler: TypeAlias = Callable[[RequestContext, Any, bytes | memoryview], HandlerResult]
-Authorize: TypeAlias = Callable[[RequestContext, "Request"], None]
+Handlers: TypeAlias = Mapping[type[Request], Handler]
+Authorize: TypeAlias = Callable[[RequestContext, Request], None]
 
-OWN_APIS = frozenset({ApiKey.HELLO, ApiKey.PING})  # answered here, without a handler
+# Answered here, without a handler.
+OWN_REQUESTS: frozenset[type[Request]] = frozenset({Hello, Ping})
 UNEXPECTED = "unexpected error; the log of the broker has more"  # no internals for clients
 
 _REPR = reprlib.Repr()
@@ -76,14 +75,14 @@ class Service:
     """`authorize` raises the error with which to refuse."""
 
     def __init__(
-        self, identity: ServerIdentity, handlers: Mapping[ApiKey, Handler], *, authorize: Authorize
+        self, identity: ServerIdentity, handlers: Handlers, *, authorize: Authorize
     ) -> None:
-        own = OWN_APIS & handlers.keys()
+        own = OWN_REQUESTS & handlers.keys()
         assert not own, f"answered by the server itself: {own}"
         self.identity = identity
         self._handlers, self._authorize = dict(handlers), authorize
         # A listener for clients serves nothing that only brokers may ask.
-        self._for_clients = {k: h for k, h in handlers.items() if k not in CLUSTER_APIS}
+        self._for_clients = {k: h for k, h in handlers.items() if not k.is_for_brokers}
 
     def greet(self, hello: Hello, listener: Listener, *, frame_bytes_max: int) -> HelloReply:
         """
@@ -105,11 +104,10 @@ class Service:
                 f" served on {listener.clients_at}"
             )
         handlers = self._handlers if listener.is_for_brokers else self._for_clients
-        known = sorted(OWN_APIS | handlers.keys())
         return HelloReply(
             cluster_id=cluster_id,
             node_id=node_id,
-            api_versions=tuple(ApiVersions(key, *SUPPORTED[key]) for key in known),
+            api_versions=versions_of(OWN_REQUESTS | handlers.keys()),
             features=dict(features),
             frame_bytes_max=frame_bytes_max,
             listener=listener.name,
@@ -120,7 +118,7 @@ class Service:
     ) -> HandlerResult:
         """The answer, or where it will come from: an awaitable goes on to `finish`."""
         try:
-            handler = self._handler(request.api_key, context.listener)
+            handler = self._handler(type(request.body), context.listener)
             self._authorize(context, request.body)
             return handler(context, request.body, payload)
         except Exception as error:  # the one border where a handler's error becomes an answer
@@ -135,18 +133,18 @@ class Service:
         except Exception as error:  # as in `call`, for handlers that wait
             return failure(error, context, request.body)
 
-    def _handler(self, api_key: ApiKey, listener: Listener) -> Handler:
+    def _handler(self, kind: type[Request], listener: Listener) -> Handler:
         known = self._handlers if listener.is_for_brokers else self._for_clients
-        handler = known.get(api_key)
+        handler = known.get(kind)
         if handler is not None:
             return handler
         # A client asked for something that exists, for brokers.
-        if not listener.is_for_brokers and api_key in CLUSTER_APIS:
+        if not listener.is_for_brokers and kind.is_for_brokers:
             raise ClusterAuthorizationFailed(
-                f"{api_key.name} on listener {listener.name!r}: only brokers ask for it, "
+                f"{kind.__name__} on listener {listener.name!r}: only brokers ask for it, "
                 "on a listener of theirs"
             )
-        raise UnsupportedVersion(f"{api_key.name}: this broker does not serve it")
+        raise UnsupportedVersion(f"{kind.__name__}: this broker does not serve it")
 
 
 def failure(error: Exception, context: RequestContext, body: Request) -> Reply:
@@ -306,7 +304,7 @@ class ServedConnection:
             self._put(error.correlation_id or NOBODY, size, _refused(error))
             return ""
         # Before Hello nothing is dispatched: limits and identity are not known yet.
-        if not self._is_greeted or request.api_key is ApiKey.HELLO:
+        if not self._is_greeted or type(request.body) is Hello:
             return self._greet(request, size)
         self._serve(request, payload, size)
         return ""
@@ -314,7 +312,7 @@ class ServedConnection:
     def _greet(self, request: DecodedRequest, size: int) -> str:
         hello = request.body
         if not isinstance(hello, Hello):  # limits and cluster are unknown before Hello
-            raise RemoteProtocolError(f"{request.api_key.name} before Hello")
+            raise RemoteProtocolError(f"{type(hello).__name__} before Hello")
         if self._is_greeted:
             raise RemoteProtocolError("a second Hello")
         listener = self._context.listener
@@ -338,7 +336,7 @@ class ServedConnection:
 
     def _serve(self, request: DecodedRequest, payload: bytes | memoryview, size: int) -> None:
         # Not through a handler: pings must be cheap and pass any authorisation.
-        if request.api_key is ApiKey.PING:
+        if type(request.body) is Ping:
             self._put(request.correlation_id, size, DONE)
             return
         context = self._context
@@ -351,7 +349,7 @@ class ServedConnection:
             self._pending[answer] = False
             answer.attach(partial(self._on_settled, answer, context, request, size))
             # A long poll that has not been answered inside of `attach`.
-            if request.api_key in PATIENT and answer in self._pending:
+            if request.body.is_patient and answer in self._pending:
                 self._window.set_aside()
                 self._pending[answer] = True
         # An awaitable: a disk or the quorum is waited for, in a task of this connection.
@@ -391,7 +389,7 @@ class ServedConnection:
     ) -> None:
         number = request.correlation_id
         # A one-way request, or a handler that has nothing to say: only its room is released.
-        if reply is None or number == NOBODY or request.api_key in ONE_WAY:
+        if reply is None or number == NOBODY or request.body.is_one_way:
             self._window.release(1, size)
             return
         try:
@@ -484,7 +482,7 @@ class RpcServer:
     def __init__(
         self,
         identity: ServerIdentity,
-        handlers: Mapping[ApiKey, Handler],
+        handlers: Handlers,
         *,
         authorize: Authorize,
         limits: RpcLimits | None = None,

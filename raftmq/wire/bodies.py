@@ -9,16 +9,13 @@ checks what a program passed in). Absent numbers are -1.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from raftmq.errors import ErrorCode, InvalidRequest, RemoteProtocolError
 from raftmq.wire.nesting import new_decoder
-
-if TYPE_CHECKING:
-    from raftmq.wire.apis import ApiKey
 
 # As in Kafka's protocol: never a valid id, epoch or offset.
 ABSENT = -1
@@ -75,12 +72,32 @@ class Body(msgspec.Struct, frozen=True, array_like=True, gc=False):
 BodyT = TypeVar("BodyT", bound=Body)
 
 
-class Request(Body, frozen=True):
-    """A message that begins an exchange."""
+# Every request of the protocol by number and version. `raftmq.wire.messages` fills it.
+REQUESTS: dict[tuple[int, int], type[Request]] = {}
 
-    api_key: ClassVar[ApiKey]
-    version: ClassVar[int]  # raised when the meaning changes, not for a new field (`apis.py`)
+
+class Request(Body, frozen=True):
+    """A message that begins an exchange. Its class says all about the request, and enters itself
+    into `REQUESTS`.
+    """
+
+    # Never changes its meaning. Kafka's if the request means the same; our own begin at 1000.
+    api_key: ClassVar[int]
+    # Raised when the meaning changes, in a class of its own, not for a new field.
+    version: ClassVar[int] = 0
     reply: ClassVar[type[Body]]
+    # Refused on the listeners of clients, who could take a broker's place.
+    is_for_brokers: ClassVar[bool] = False
+    # Never answered, not even with an error: the next report replaces a lost one.
+    is_one_way: ClassVar[bool] = False
+    # Answered when other clients have done something, perhaps minutes later. It does not count
+    # against the in-flight limit of a connection: several members of a group may share one, and
+    # would keep each other from joining.
+    is_patient: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        known = REQUESTS.setdefault((cls.api_key, cls.version), cls)
+        assert known is cls, f"{cls.__name__} has the number of {known.__name__}, {cls.api_key}"
 
 
 class Nothing(Body, frozen=True):

@@ -34,8 +34,6 @@ from raftmq.wire.nesting import check_nesting
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from raftmq.wire.apis import ApiKey
-
 TRACE_ENTRIES_MAX = 16  # with their lengths below: 5 KB of a request at most
 TraceKey: TypeAlias = Annotated[str, Meta(max_length=64)]
 TraceValue: TypeAlias = Annotated[str, Meta(max_length=256)]
@@ -65,8 +63,6 @@ class ResponseHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class DecodedRequest(NamedTuple):
-    api_key: ApiKey
-    version: int
     correlation_id: int
     body: Request
     trace: Mapping[str, str]
@@ -85,7 +81,7 @@ def encode_request(
     trace: Mapping[str, str] | None = None,
 ) -> bytes:
     """The frame of a request, without its payload."""
-    fields = (int(body.api_key), body.version, correlation_id, body, trace or {})
+    fields = (body.api_key, body.version, correlation_id, body, trace or {})
     return encode_frame(_encoder.encode(fields), payload_length)
 
 
@@ -106,7 +102,7 @@ def decode_request(header: bytes) -> DecodedRequest:
     if body_type is None:  # of another version: answered, and the connection goes on
         raise _unsupported(request)
     body = decode_checked_body(body_type, request.body)
-    return DecodedRequest(body.api_key, body.version, request.correlation_id, body, request.trace)
+    return DecodedRequest(request.correlation_id, body, request.trace)
 
 
 def _unsupported(request: RequestHeader) -> UnsupportedVersion:

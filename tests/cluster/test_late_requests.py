@@ -10,8 +10,8 @@ import trio
 
 import raftmq
 from raftmq.metadata.image import slot_of
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.frames import FrameReader
+from raftmq.wire.messages.group_offsets import OffsetCommit
 from raftmq.wire.messages.groups import FindCoordinator
 from tests.cluster.broker_cluster import BrokerCluster
 from tests.cluster.late_proxy import LateProxy
@@ -78,7 +78,7 @@ def group_that_comes_back() -> str:
 def is_commit(data: bytes) -> bool:
     """Clients send a small request in one piece."""
     reader = FrameReader(frame_bytes_max=1 << 20, header_bytes_max=1 << 20)
-    return any(frame.header[API_KEY_AT] == ApiKey.OFFSET_COMMIT for frame in reader.receive(data))
+    return any(frame.header[API_KEY_AT] == OffsetCommit.api_key for frame in reader.receive(data))
 
 
 @asynccontextmanager

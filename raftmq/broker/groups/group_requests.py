@@ -29,19 +29,26 @@ from raftmq.errors import (
 from raftmq.metadata.commands import NO_BROKER, DeleteGroup
 from raftmq.metadata.image import slot_of
 from raftmq.rpc.reply import PendingReply, Reply
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.groups import (
     GROUPS_LISTED_MAX,
+    DeleteGroups,
     DeleteGroupsReply,
     DescribedGroup,
+    DescribeGroups,
     DescribeGroupsReply,
+    FindCoordinator,
     FindCoordinatorReply,
     GroupOutcome,
+    Heartbeat,
     HeartbeatReply,
+    JoinGroup,
     JoinGroupReply,
+    LeaveGroup,
     LeaveGroupReply,
     ListedGroup,
+    ListGroups,
     ListGroupsReply,
+    SyncGroup,
     SyncGroupReply,
 )
 from raftmq.wire.messages.groups import (
@@ -56,18 +63,8 @@ if TYPE_CHECKING:
     from raftmq.broker.groups.phases import GroupEffect
     from raftmq.metadata.image import MetadataImage
     from raftmq.rpc.context import RequestContext
-    from raftmq.rpc.server import Handler
+    from raftmq.rpc.server import Handlers
     from raftmq.wire.batch.header import Buffer
-    from raftmq.wire.messages.groups import (
-        DeleteGroups,
-        DescribeGroups,
-        FindCoordinator,
-        Heartbeat,
-        JoinGroup,
-        LeaveGroup,
-        ListGroups,
-        SyncGroup,
-    )
 
 
 EMPTY = "Empty"  # the state of a group that has only offsets
@@ -80,12 +77,12 @@ class GroupRequests:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def handlers(self) -> dict[ApiKey, Handler]:
+    def handlers(self) -> Handlers:
         return {
-            ApiKey.FIND_COORDINATOR: self.find,
-            ApiKey.LIST_GROUPS: self.list,
-            ApiKey.DESCRIBE_GROUPS: self.describe,
-            ApiKey.DELETE_GROUPS: self.delete,
+            FindCoordinator: self.find,
+            ListGroups: self.list,
+            DescribeGroups: self.describe,
+            DeleteGroups: self.delete,
         }
 
     def find(self, _context: RequestContext, request: FindCoordinator, _payload: Buffer) -> Reply:
@@ -260,12 +257,12 @@ class MemberRequests:
     def __init__(self, coordinator: GroupCoordinator, chance: Random) -> None:
         self._coordinator, self._chance = coordinator, chance
 
-    def handlers(self) -> dict[ApiKey, Handler]:
+    def handlers(self) -> Handlers:
         return {
-            ApiKey.JOIN_GROUP: self.join,
-            ApiKey.SYNC_GROUP: self.sync,
-            ApiKey.HEARTBEAT: self.heartbeat,
-            ApiKey.LEAVE_GROUP: self.leave,
+            JoinGroup: self.join,
+            SyncGroup: self.sync,
+            Heartbeat: self.heartbeat,
+            LeaveGroup: self.leave,
         }
 
     def join(

@@ -31,12 +31,14 @@ from raftmq.errors import (
 from raftmq.metadata.commands import DeleteGroup, DeleteOffsets, PartitionId
 from raftmq.metadata.image import slot_of
 from raftmq.rpc.reply import Reply
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import ABSENT, PARTITIONS_MAX, PartitionOutcome
 from raftmq.wire.messages.group_offsets import (
     FetchedOffset,
+    OffsetCommit,
     OffsetCommitReply,
+    OffsetDelete,
     OffsetDeleteReply,
+    OffsetFetch,
     OffsetFetchReply,
 )
 from raftmq.wire.messages.groups import interest_in
@@ -48,9 +50,8 @@ if TYPE_CHECKING:
     from raftmq.broker.groups.coordinator import GroupCoordinator, OwnedSlot
     from raftmq.metadata.image import CommittedOffset, MetadataImage
     from raftmq.rpc.context import RequestContext
-    from raftmq.rpc.server import Handler
+    from raftmq.rpc.server import Handlers
     from raftmq.wire.batch.header import Buffer
-    from raftmq.wire.messages.group_offsets import OffsetCommit, OffsetDelete, OffsetFetch
 
 
 logger = logging.getLogger("raftmq.broker")
@@ -66,11 +67,11 @@ class OffsetRequests:
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
-    def handlers(self) -> dict[ApiKey, Handler]:
+    def handlers(self) -> Handlers:
         return {
-            ApiKey.OFFSET_COMMIT: self.commit,
-            ApiKey.OFFSET_FETCH: self.fetch,
-            ApiKey.OFFSET_DELETE: self.delete,
+            OffsetCommit: self.commit,
+            OffsetFetch: self.fetch,
+            OffsetDelete: self.delete,
         }
 
     # Commit

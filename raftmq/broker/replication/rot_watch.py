@@ -22,12 +22,12 @@ from raftmq.errors import (
 )
 from raftmq.partition.storage.mending import plan_mending
 from raftmq.rpc.reply import Reply
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import clip_message
 from raftmq.wire.messages.corruption import (
     DAMAGED_MAX,
     CorruptionVerdict,
     DamagedReplicaRow,
+    DescribeDamage,
     DescribeDamageReply,
     ReportCorruption,
     ReportCorruptionReply,
@@ -45,9 +45,8 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.segment import BatchStart
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.peers import Peers
-    from raftmq.rpc.server import Handler
+    from raftmq.rpc.server import Handlers
     from raftmq.wire.batch.header import Buffer
-    from raftmq.wire.messages.corruption import DescribeDamage
     from raftmq.wire.messages.fetch import PartitionFetched
 
 
@@ -97,8 +96,8 @@ class RotWatch:
         self._reading_since = float("inf")  # of the check under way; inf while it waits for the log
         self._whole_told_at = float("-inf")
 
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {ApiKey.REPORT_CORRUPTION: self.report, ApiKey.DESCRIBE_DAMAGE: self.describe}
+    def handlers(self) -> Handlers:
+        return {ReportCorruption: self.report, DescribeDamage: self.describe}
 
     # -- requests --------------------------------------------------------------------------
 

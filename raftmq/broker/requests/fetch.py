@@ -21,8 +21,9 @@ from raftmq.errors import (
     without_frames,
 )
 from raftmq.partition.leader import FetchFromLeader as FetchedFrom
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import ABSENT
+from raftmq.wire.messages.fetch import Fetch
+from raftmq.wire.messages.replicate import ReplicaFetch, ReplicaProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.reply import PendingReply
-    from raftmq.rpc.server import Handler
+    from raftmq.rpc.server import Handlers
     from raftmq.wire.batch.header import Buffer
-    from raftmq.wire.messages.fetch import Fetch, FetchPartition
-    from raftmq.wire.messages.replicate import PartitionProgress, ReplicaFetch, ReplicaProgress
+    from raftmq.wire.messages.fetch import FetchPartition
+    from raftmq.wire.messages.replicate import PartitionProgress
 
 
 logger = logging.getLogger("raftmq.broker")
@@ -61,8 +62,8 @@ class FetchRequests:
         self._hosting, self._directory, self._waiting = hosting, directory, waiting
         self.sessions = FetchSessions(random)
 
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {ApiKey.FETCH: self.fetch}
+    def handlers(self) -> Handlers:
+        return {Fetch: self.fetch}
 
     def fetch(self, context: RequestContext, request: Fetch, _payload: Buffer) -> PendingReply:
         """Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch."""
@@ -126,10 +127,10 @@ class ReplicaFetchRequests:
         self._registered_epoch = registered_epoch
         self.sessions = FetchSessions(random)
 
-    def handlers(self) -> dict[ApiKey, Handler]:
+    def handlers(self) -> Handlers:
         return {
-            ApiKey.REPLICA_FETCH: self.replica_fetch,
-            ApiKey.REPLICA_PROGRESS: self.replica_progress,
+            ReplicaFetch: self.replica_fetch,
+            ReplicaProgress: self.replica_progress,
         }
 
     # -- fetches ---------------------------------------------------------------------------

@@ -20,22 +20,24 @@ from raftmq.metadata.commands import PartitionId, RecoveryState
 from raftmq.metadata.image import EMPTY_IMAGE
 from raftmq.rpc.reply import Reply
 from raftmq.topic_config import min_isr_in
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.cluster import (
     BrokerDescription,
+    DescribeCluster,
     DescribeClusterReply,
     ListenerAddress,
     VoterAddress,
 )
 from raftmq.wire.messages.metadata import (
     BrokerRow,
+    Metadata,
     MetadataReply,
     PartitionMetadata,
     TopicMetadata,
 )
 from raftmq.wire.messages.topics import (
     Cursor,
+    DescribeTopics,
     DescribeTopicsReply,
     PartitionDescription,
     TopicDescription,
@@ -50,11 +52,8 @@ if TYPE_CHECKING:
     from raftmq.metadata.quorum import MetadataQuorum
     from raftmq.model import Address
     from raftmq.rpc.context import RequestContext
-    from raftmq.rpc.server import Handler
+    from raftmq.rpc.server import Handlers
     from raftmq.wire.batch.header import Buffer
-    from raftmq.wire.messages.cluster import DescribeCluster
-    from raftmq.wire.messages.metadata import Metadata
-    from raftmq.wire.messages.topics import DescribeTopics
 
 
 # Sizes are estimates of the encoded form, in bytes.
@@ -85,8 +84,8 @@ class MetadataRequests:
         self._quorum, self._cluster_id, self._voters = quorum, cluster_id, voters
         self._topic_ids, self._names = EMPTY_IMAGE.topic_ids, list[str]()
 
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {ApiKey.METADATA: self.metadata, ApiKey.DESCRIBE_CLUSTER: self.describe_cluster}
+    def handlers(self) -> Handlers:
+        return {Metadata: self.metadata, DescribeCluster: self.describe_cluster}
 
     def metadata(
         self, context: RequestContext, request: Metadata, _payload: Buffer
@@ -274,8 +273,8 @@ class TopicDescriptions:
     def __init__(self, quorum: MetadataQuorum) -> None:
         self._quorum = quorum
 
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {ApiKey.DESCRIBE_TOPICS: self.describe}
+    def handlers(self) -> Handlers:
+        return {DescribeTopics: self.describe}
 
     def describe(
         self, _context: RequestContext, request: DescribeTopics, _payload: Buffer

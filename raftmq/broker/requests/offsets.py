@@ -22,17 +22,18 @@ from raftmq.errors import (
 )
 from raftmq.metadata.commands import FeatureLevel, PartitionId, RaiseLogStart
 from raftmq.rpc.reply import Reply
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import ABSENT, clip_message
 from raftmq.wire.messages.offsets import (
     EARLIEST,
     LATEST,
     FoundEpoch,
     FoundOffset,
+    ListOffsets,
     ListOffsetsReply,
+    OffsetForLeaderEpoch,
     OffsetForLeaderEpochReply,
 )
-from raftmq.wire.messages.topics import DeleteRecordsReply, RecordsDeleted
+from raftmq.wire.messages.topics import DeleteRecords, DeleteRecordsReply, RecordsDeleted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -45,25 +46,20 @@ if TYPE_CHECKING:
     from raftmq.partition.replica import Replica
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.rpc.context import RequestContext
-    from raftmq.rpc.server import Handler
+    from raftmq.rpc.server import Handlers
     from raftmq.wire.batch.header import Buffer
-    from raftmq.wire.messages.offsets import (
-        ListOffsets,
-        OffsetForLeaderEpoch,
-        WantedEpoch,
-        WantedOffset,
-    )
-    from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
+    from raftmq.wire.messages.offsets import WantedEpoch, WantedOffset
+    from raftmq.wire.messages.topics import RecordsToDelete
 
 
 class ListOffsetsRequests:
     def __init__(self, replicas: Replicas, directory: LogDirectory) -> None:
         self._replicas, self._directory = replicas, directory
 
-    def handlers(self) -> dict[ApiKey, Handler]:
+    def handlers(self) -> Handlers:
         return {
-            ApiKey.LIST_OFFSETS: self.list_offsets,
-            ApiKey.OFFSET_FOR_LEADER_EPOCH: self.find_epochs,
+            ListOffsets: self.list_offsets,
+            OffsetForLeaderEpoch: self.find_epochs,
         }
 
     def list_offsets(
@@ -194,8 +190,8 @@ class RecordDeletion:
         self._broker_id, self._broker_epoch, self._voters = broker_id, broker_epoch, voters
         self._replicas, self._directory, self._changes = replicas, directory, changes
 
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {ApiKey.DELETE_RECORDS: self.delete}
+    def handlers(self) -> Handlers:
+        return {DeleteRecords: self.delete}
 
     async def delete(
         self, _context: RequestContext, request: DeleteRecords, _payload: Buffer

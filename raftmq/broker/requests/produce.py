@@ -14,9 +14,8 @@ import trio
 
 from raftmq.errors import ErrorCode, InvalidTimestamp, MessageTooLarge, RaftmqError
 from raftmq.rpc.reply import PendingReply, Reply
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import ABSENT
-from raftmq.wire.messages.produce import PartitionProduced, ProduceReply, split_payload
+from raftmq.wire.messages.produce import PartitionProduced, Produce, ProduceReply, split_payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
     from raftmq.partition.acknowledgements import Waiter
     from raftmq.partition.replica import Replica
     from raftmq.rpc.context import RequestContext
-    from raftmq.rpc.server import Handler
+    from raftmq.rpc.server import Handlers
     from raftmq.wire.batch.header import Buffer
-    from raftmq.wire.messages.produce import Produce, ProducePartition
+    from raftmq.wire.messages.produce import ProducePartition
 
 
 # -- Acknowledging --------------------------------------------------------------------------------
@@ -128,8 +127,8 @@ class ProduceRequests:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
 
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {ApiKey.PRODUCE: self.produce}
+    def handlers(self) -> Handlers:
+        return {Produce: self.produce}
 
     def produce(
         self, _context: RequestContext, request: Produce, payload: bytes | memoryview

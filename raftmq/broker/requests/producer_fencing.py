@@ -15,10 +15,9 @@ import trio
 from raftmq.broker.requests.produce import PendingAcknowledgements
 from raftmq.errors import InvalidRequest, RaftmqError
 from raftmq.rpc.reply import Reply
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.batch.header import named_producer_id
 from raftmq.wire.bodies import ACKS_ALL, clip_message
-from raftmq.wire.messages.producers import FenceProducerReply, PartitionFenced
+from raftmq.wire.messages.producers import FenceProducer, FenceProducerReply, PartitionFenced
 
 if TYPE_CHECKING:
     from raftmq.broker.replication.replicas import Replicas
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
     from raftmq.partition.replica import Replica
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.reply import PendingReply
-    from raftmq.rpc.server import Handler
+    from raftmq.rpc.server import Handlers
     from raftmq.wire.batch.header import Buffer
-    from raftmq.wire.messages.producers import FenceProducer, PartitionToFence
+    from raftmq.wire.messages.producers import PartitionToFence
 
 
 class _Fenced(NamedTuple):
@@ -45,8 +44,8 @@ class ProducerFencing:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
 
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {ApiKey.FENCE_PRODUCER: self.fence}
+    def handlers(self) -> Handlers:
+        return {FenceProducer: self.fence}
 
     def fence(
         self, _context: RequestContext, request: FenceProducer, _payload: Buffer

@@ -29,8 +29,13 @@ from raftmq.metadata.commands import (
 )
 from raftmq.metadata.liveness import BrokerContact
 from raftmq.rpc.reply import Reply
-from raftmq.wire.apis import ApiKey
-from raftmq.wire.messages.cluster import ProposeReply, ReadBarrierReply
+from raftmq.wire.messages.cluster import (
+    BrokerHeartbeat,
+    Propose,
+    ProposeReply,
+    ReadBarrier,
+    ReadBarrierReply,
+)
 from raftmq.wire.nesting import Decoder
 
 if TYPE_CHECKING:
@@ -40,8 +45,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.commands import Envelope
     from raftmq.metadata.quorum import MetadataQuorum
     from raftmq.rpc.context import RequestContext
-    from raftmq.rpc.server import Handler
-    from raftmq.wire.messages.cluster import BrokerHeartbeat, Propose, ReadBarrier
+    from raftmq.rpc.server import Handlers
 
 PROPOSE_SECONDS_LONGEST = 60.0  # a longer wait is cut to this; the sender may repeat it
 # Conclusions of the controller from heartbeats and probes, which no other node receives.
@@ -83,11 +87,11 @@ class ControllerRequests:
     def __init__(self, quorum: MetadataQuorum, office: ControllerLeadership) -> None:
         self._quorum, self._office = quorum, office
 
-    def handlers(self) -> dict[ApiKey, Handler]:
+    def handlers(self) -> Handlers:
         return {
-            ApiKey.PROPOSE: self.propose,
-            ApiKey.BROKER_HEARTBEAT: self.heartbeat,
-            ApiKey.READ_BARRIER: self.read_barrier,
+            Propose: self.propose,
+            BrokerHeartbeat: self.heartbeat,
+            ReadBarrier: self.read_barrier,
         }
 
     def propose(

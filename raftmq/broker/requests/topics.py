@@ -38,18 +38,23 @@ from raftmq.metadata.commands import (
 from raftmq.metadata.placement import creation, growth, hosts_of, place
 from raftmq.rpc.reply import Reply
 from raftmq.topic_config import TOPIC_KEYS, TopicConfig, TopicKey, parse_topic_config
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import ABSENT, ID_BYTES, PartitionOutcome, TopicOutcome, clip_message
 from raftmq.wire.messages.configs import (
+    AlterConfigs,
     AlterConfigsReply,
     ConfigEntry,
+    DescribeConfigs,
     DescribeConfigsReply,
     TopicConfigDescription,
 )
 from raftmq.wire.messages.topics import (
+    CreatePartitions,
     CreatePartitionsReply,
+    CreateTopics,
     CreateTopicsReply,
+    DeleteTopics,
     DeleteTopicsReply,
+    ElectLeaders,
     ElectLeadersReply,
     TopicCreated,
 )
@@ -64,20 +69,13 @@ if TYPE_CHECKING:
     from raftmq.metadata.image import MetadataImage, TopicState
     from raftmq.metadata.placement import BrokerUsage
     from raftmq.rpc.context import RequestContext
-    from raftmq.rpc.server import Handler
+    from raftmq.rpc.server import Handlers
     from raftmq.wire.batch.header import Buffer
-    from raftmq.wire.messages.configs import AlterConfigs, ConfigChange, DescribeConfigs
+    from raftmq.wire.messages.configs import ConfigChange
     from raftmq.wire.messages.topics import (
         CreatePartitions as CreatePartitionsRequest,
     )
-    from raftmq.wire.messages.topics import (
-        CreateTopics,
-        DeleteTopics,
-        ElectLeaders,
-        MorePartitions,
-        NewTopic,
-        WantedElection,
-    )
+    from raftmq.wire.messages.topics import MorePartitions, NewTopic, WantedElection
 
 
 # -- Topic plans ----------------------------------------------------------------------------------
@@ -309,11 +307,11 @@ class TopicRequests:
     ) -> None:
         self._changes, self._chance, self._voters = changes, chance, voters
 
-    def handlers(self) -> dict[ApiKey, Handler]:
+    def handlers(self) -> Handlers:
         return {
-            ApiKey.CREATE_TOPICS: self.create,
-            ApiKey.CREATE_PARTITIONS: self.grow,
-            ApiKey.DELETE_TOPICS: self.delete,
+            CreateTopics: self.create,
+            CreatePartitions: self.grow,
+            DeleteTopics: self.delete,
         }
 
     async def create(
@@ -455,8 +453,8 @@ class TopicConfigRequests:
     def __init__(self, changes: MetadataChanges) -> None:
         self._changes = changes
 
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {ApiKey.DESCRIBE_CONFIGS: self.describe, ApiKey.ALTER_CONFIGS: self.alter}
+    def handlers(self) -> Handlers:
+        return {DescribeConfigs: self.describe, AlterConfigs: self.alter}
 
     def describe(
         self, _context: RequestContext, request: DescribeConfigs, _payload: Buffer
@@ -547,8 +545,8 @@ class ElectionRequests:
     def __init__(self, changes: MetadataChanges) -> None:
         self._changes = changes
 
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {ApiKey.ELECT_LEADERS: self.elect}
+    def handlers(self) -> Handlers:
+        return {ElectLeaders: self.elect}
 
     async def elect(
         self, _context: RequestContext, request: ElectLeaders, _payload: Buffer

@@ -5,11 +5,10 @@ Owns what brokers send to the controller, and what clients may ask about brokers
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import (
     ABSENT,
     BROKERS_MAX,
@@ -75,9 +74,8 @@ class DescribeClusterReply(Body, frozen=True):
 
 
 class DescribeCluster(Request, frozen=True):
-    api_key: ClassVar[ApiKey] = ApiKey.DESCRIBE_CLUSTER
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = DescribeClusterReply
+    api_key = 60
+    reply = DescribeClusterReply
 
 
 class ProposeReply(Body, frozen=True):
@@ -89,9 +87,9 @@ class ProposeReply(Body, frozen=True):
 class Propose(Request, frozen=True):
     """A broker's command for the quorum, encoded by `raftmq.metadata`, sent to the controller."""
 
-    api_key: ClassVar[ApiKey] = ApiKey.PROPOSE
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = ProposeReply
+    api_key = 1003
+    reply = ProposeReply
+    is_for_brokers = True
 
     command: Annotated[bytes, Meta(max_length=COMMAND_BYTES_MAX)]
     timeout_ms: Milliseconds = TIMEOUT_MS
@@ -122,9 +120,9 @@ class BrokerHeartbeat(Request, frozen=True):
     `wall_clock_ms`: the broker's time.
     """
 
-    api_key: ClassVar[ApiKey] = ApiKey.BROKER_HEARTBEAT
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = BrokerHeartbeatReply
+    api_key = 1004
+    reply = BrokerHeartbeatReply
+    is_for_brokers = True
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -144,14 +142,13 @@ class ReadBarrierReply(Body, frozen=True):
 class ReadBarrier(Request, frozen=True):
     """Asks the controller for the metadata version to wait for before a linearizable read."""
 
-    api_key: ClassVar[ApiKey] = ApiKey.READ_BARRIER
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = ReadBarrierReply
+    api_key = 1005
+    reply = ReadBarrierReply
+    is_for_brokers = True
 
 
 class Ping(Request, frozen=True):
     """Checks that the other side answers."""
 
-    api_key: ClassVar[ApiKey] = ApiKey.PING
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = Nothing
+    api_key = 1000
+    reply = Nothing

@@ -5,12 +5,11 @@ Values are sent as the texts that people write; `raftmq.topic_config` parses and
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
 from raftmq.errors import ErrorCode
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import (
     ABSENT,
     CONFIG_KEYS_MAX,
@@ -52,9 +51,8 @@ class DescribeConfigsReply(Body, frozen=True):
 
 
 class DescribeConfigs(Request, frozen=True):
-    api_key: ClassVar[ApiKey] = ApiKey.DESCRIBE_CONFIGS
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = DescribeConfigsReply
+    api_key = 32
+    reply = DescribeConfigsReply
 
     topics: Annotated[tuple[TopicId, ...], Meta(max_length=TOPICS_MAX)]
 
@@ -78,9 +76,8 @@ class AlterConfigsReply(Body, frozen=True):
 
 
 class AlterConfigs(Request, frozen=True):
-    api_key: ClassVar[ApiKey] = ApiKey.ALTER_CONFIGS
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = AlterConfigsReply
+    api_key = 44
+    reply = AlterConfigsReply
 
     topics: Annotated[tuple[ConfigChange, ...], Meta(max_length=TOPICS_MAX)]
     timeout_ms: Milliseconds = TIMEOUT_MS

@@ -6,12 +6,11 @@ A report is a reason to check, and no evidence: the leader reads its own disk (d
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from msgspec import Meta
 
 from raftmq.errors import ErrorCode
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import (
     ABSENT,
     Body,
@@ -43,9 +42,8 @@ class ReportCorruptionReply(Body, frozen=True):
 class ReportCorruption(Request, frozen=True):
     """The batch at `offset`, as the leader of that epoch sent it, failed the reader's check."""
 
-    api_key: ClassVar[ApiKey] = ApiKey.REPORT_CORRUPTION
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = ReportCorruptionReply
+    api_key = 1007
+    reply = ReportCorruptionReply
 
     topic_id: TopicId
     partition: Partition
@@ -72,6 +70,5 @@ class DescribeDamageReply(Body, frozen=True):
 class DescribeDamage(Request, frozen=True):
     """The damaged replicas on the broker that is asked; a client asks each broker."""
 
-    api_key: ClassVar[ApiKey] = ApiKey.DESCRIBE_DAMAGE
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = DescribeDamageReply
+    api_key = 1008
+    reply = DescribeDamageReply

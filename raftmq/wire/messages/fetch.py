@@ -7,12 +7,11 @@ names those that are new or have a new position, a reply those with new data or 
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
 from raftmq.errors import ErrorCode
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import (
     ABSENT,
     ID_MAX,
@@ -89,9 +88,8 @@ class Fetch(Request, frozen=True):
     """A long poll: answered once `bytes_min` are there, on an error or a change of a partition, or
     after `max_wait_ms`."""
 
-    api_key: ClassVar[ApiKey] = ApiKey.FETCH
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = FetchReply
+    api_key = 1
+    reply = FetchReply
 
     max_wait_ms: Milliseconds
     bytes_min: ByteCount

@@ -6,12 +6,11 @@ same name does not inherit it.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
 from raftmq.errors import ErrorCode
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import (
     ABSENT,
     PARTITIONS_MAX,
@@ -79,9 +78,8 @@ class OffsetCommit(Request, frozen=True):
     `slot_epoch`: see `groups.py`.
     """
 
-    api_key: ClassVar[ApiKey] = ApiKey.OFFSET_COMMIT
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = OffsetCommitReply
+    api_key = 8
+    reply = OffsetCommitReply
 
     group: Name
     generation: Generation
@@ -126,9 +124,8 @@ class OffsetFetch(Request, frozen=True):
     deletion with its `last_change` is not refused for one of them.
     """
 
-    api_key: ClassVar[ApiKey] = ApiKey.OFFSET_FETCH
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = OffsetFetchReply
+    api_key = 9
+    reply = OffsetFetchReply
 
     group: Name
     partitions: Annotated[tuple[TopicPartition, ...], Meta(max_length=PARTITIONS_MAX)] | None = None
@@ -150,9 +147,8 @@ class OffsetDelete(Request, frozen=True):
     copy deletes nothing that was committed since (decision 0025). 0: not checked.
     """
 
-    api_key: ClassVar[ApiKey] = ApiKey.OFFSET_DELETE
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = OffsetDeleteReply
+    api_key = 47
+    reply = OffsetDeleteReply
 
     group: Name
     partitions: Annotated[tuple[TopicPartition, ...], Meta(max_length=PARTITIONS_MAX)]

@@ -11,13 +11,12 @@ NOT_COORDINATOR (decision 0025).
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from raftmq.errors import ErrorCode
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import (
     ABSENT,
     NAME_CHARS_MAX,
@@ -68,9 +67,8 @@ class FindCoordinator(Request, frozen=True):
     """Answered by any broker. If its answer is out of date, the named broker answers requests with
     NOT_COORDINATOR."""
 
-    api_key: ClassVar[ApiKey] = ApiKey.FIND_COORDINATOR
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = FindCoordinatorReply
+    api_key = 10
+    reply = FindCoordinatorReply
 
     groups: GroupNames
 
@@ -114,9 +112,9 @@ class JoinGroup(Request, frozen=True):
     0025). 0: not checked.
     """
 
-    api_key: ClassVar[ApiKey] = ApiKey.JOIN_GROUP
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = JoinGroupReply
+    api_key = 11
+    reply = JoinGroupReply
+    is_patient = True
 
     group: Name
     member_id: MemberId
@@ -144,9 +142,9 @@ class SyncGroupReply(Body, frozen=True):
 class SyncGroup(Request, frozen=True):
     """Answered once the leader's plan is in the quorum. `assignments` come from the leader."""
 
-    api_key: ClassVar[ApiKey] = ApiKey.SYNC_GROUP
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = SyncGroupReply
+    api_key = 14
+    reply = SyncGroupReply
+    is_patient = True
 
     group: Name
     generation: Generation
@@ -165,9 +163,8 @@ class HeartbeatReply(Body, frozen=True):
 
 
 class Heartbeat(Request, frozen=True):
-    api_key: ClassVar[ApiKey] = ApiKey.HEARTBEAT
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = HeartbeatReply
+    api_key = 12
+    reply = HeartbeatReply
 
     group: Name
     generation: Generation
@@ -197,9 +194,8 @@ class LeaveGroupReply(Body, frozen=True):
 
 
 class LeaveGroup(Request, frozen=True):
-    api_key: ClassVar[ApiKey] = ApiKey.LEAVE_GROUP
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = LeaveGroupReply
+    api_key = 13
+    reply = LeaveGroupReply
 
     group: Name
     members: Annotated[tuple[LeavingMember, ...], Meta(max_length=MEMBERS_MAX)]
@@ -231,9 +227,8 @@ class ListGroups(Request, frozen=True):
     asks each broker.
     """
 
-    api_key: ClassVar[ApiKey] = ApiKey.LIST_GROUPS
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = ListGroupsReply
+    api_key = 16
+    reply = ListGroupsReply
 
     after: Name = ""
 
@@ -266,9 +261,8 @@ class DescribeGroupsReply(Body, frozen=True):
 class DescribeGroups(Request, frozen=True):
     """Sent to the coordinator of all these groups."""
 
-    api_key: ClassVar[ApiKey] = ApiKey.DESCRIBE_GROUPS
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = DescribeGroupsReply
+    api_key = 15
+    reply = DescribeGroupsReply
 
     groups: GroupNames
 
@@ -288,9 +282,8 @@ class DeleteGroups(Request, frozen=True):
     `slot_epoch` all of them must be of one slot. `last_change`: as in OffsetDelete.
     """
 
-    api_key: ClassVar[ApiKey] = ApiKey.DELETE_GROUPS
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = DeleteGroupsReply
+    api_key = 42
+    reply = DeleteGroupsReply
 
     groups: GroupNames
     timeout_ms: Milliseconds = TIMEOUT_MS

@@ -6,11 +6,10 @@ it accepts any cluster; with one, a broker of another cluster refuses it (INCONS
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from msgspec import Meta, field
 
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import (
     ABSENT,
     Body,
@@ -22,6 +21,9 @@ from raftmq.wire.bodies import (
     Request,
     Version,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 API_KEYS_MAX = 1_000
 FEATURES_MAX = 64
@@ -39,6 +41,14 @@ class ApiVersions(Body, frozen=True):
     version_max: Version
 
 
+def versions_of(requests: Iterable[type[Request]]) -> tuple[ApiVersions, ...]:
+    """What a broker supports that serves these, by number."""
+    found: dict[int, list[int]] = {}
+    for api_key, version in sorted((one.api_key, one.version) for one in requests):
+        found.setdefault(api_key, []).append(version)
+    return tuple(ApiVersions(key, versions[0], versions[-1]) for key, versions in found.items())
+
+
 class HelloReply(Body, frozen=True):
     """`node_id`: of the answering broker. `frame_bytes_max`: it refuses larger frames."""
 
@@ -53,9 +63,8 @@ class HelloReply(Body, frozen=True):
 class Hello(Request, frozen=True):
     """`node_id` is -1 for a client."""
 
-    api_key: ClassVar[ApiKey] = ApiKey.HELLO
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = HelloReply
+    api_key = 18
+    reply = HelloReply
 
     cluster_id: Name = ""
     node_id: BrokerIdOrAbsent = ABSENT

@@ -6,11 +6,10 @@ header may be.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from msgspec import Meta
 
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import (
     ABSENT,
     BROKERS_MAX,
@@ -74,9 +73,8 @@ class MetadataReply(Body, frozen=True):
 class Metadata(Request, frozen=True):
     """`topics`: names, or None for all; then `after`: the last name of the page before."""
 
-    api_key: ClassVar[ApiKey] = ApiKey.METADATA
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = MetadataReply
+    api_key = 3
+    reply = MetadataReply
 
     topics: Annotated[tuple[Name, ...], Meta(max_length=TOPICS_MAX)] | None = None
     after: Name = ""

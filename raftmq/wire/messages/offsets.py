@@ -6,12 +6,11 @@ log diverges with the second (KIP-320).
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
 from raftmq.errors import ErrorCode
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import (
     ABSENT,
     NUMBER_MAX,
@@ -58,9 +57,8 @@ class ListOffsetsReply(Body, frozen=True):
 
 
 class ListOffsets(Request, frozen=True):
-    api_key: ClassVar[ApiKey] = ApiKey.LIST_OFFSETS
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = ListOffsetsReply
+    api_key = 2
+    reply = ListOffsetsReply
 
     partitions: Annotated[tuple[WantedOffset, ...], Meta(max_length=PARTITIONS_MAX)]
 
@@ -89,8 +87,7 @@ class OffsetForLeaderEpochReply(Body, frozen=True):
 
 
 class OffsetForLeaderEpoch(Request, frozen=True):
-    api_key: ClassVar[ApiKey] = ApiKey.OFFSET_FOR_LEADER_EPOCH
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = OffsetForLeaderEpochReply
+    api_key = 23
+    reply = OffsetForLeaderEpochReply
 
     partitions: Annotated[tuple[WantedEpoch, ...], Meta(max_length=PARTITIONS_MAX)]

@@ -6,12 +6,11 @@ With acks=0 there is no reply.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
 from raftmq.errors import ErrorCode, RemoteProtocolError
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import (
     ABSENT,
     PARTITIONS_MAX,
@@ -80,9 +79,8 @@ class ProduceReply(Body, frozen=True):
 class Produce(Request, frozen=True):
     """`acks`: how many replicas must hold the batches; -1: all in sync. 0: do not answer."""
 
-    api_key: ClassVar[ApiKey] = ApiKey.PRODUCE
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = ProduceReply
+    api_key = 0
+    reply = ProduceReply
 
     acks: Acks
     timeout_ms: Milliseconds

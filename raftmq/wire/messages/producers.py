@@ -6,12 +6,11 @@ partition gets an epoch there, and the next sequence, so that it can continue (d
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
 from raftmq.errors import ErrorCode
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.batch.header import DIGEST_MAX, PARTITION_COUNT_MAX
 from raftmq.wire.bodies import (
     ABSENT,
@@ -53,9 +52,8 @@ class InitProducerIdReply(Body, frozen=True):
 class InitProducerId(Request, frozen=True):
     """Asks any broker for a producer id that was never assigned before."""
 
-    api_key: ClassVar[ApiKey] = ApiKey.INIT_PRODUCER_ID
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = InitProducerIdReply
+    api_key = 22
+    reply = InitProducerIdReply
 
     timeout_ms: Milliseconds = TIMEOUT_MS
 
@@ -97,9 +95,8 @@ class FenceProducer(Request, frozen=True):
     with PRODUCER_FENCED. `partition_count`: of the topic, by the producer's metadata.
     """
 
-    api_key: ClassVar[ApiKey] = ApiKey.FENCE_PRODUCER
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = FenceProducerReply
+    api_key = 1006
+    reply = FenceProducerReply
 
     name: Name
     generation: Natural

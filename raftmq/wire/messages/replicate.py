@@ -6,11 +6,10 @@ see decision 0014.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from msgspec import Meta
 
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import (
     PARTITIONS_MAX,
     Body,
@@ -53,9 +52,9 @@ class ReplicaFetch(Request, frozen=True):
     after `partitions`, as it counts up to the fetch offset only.
     """
 
-    api_key: ClassVar[ApiKey] = ApiKey.REPLICA_FETCH
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = FetchReply
+    api_key = 1001
+    reply = FetchReply
+    is_for_brokers = True
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -72,9 +71,10 @@ class ReplicaFetch(Request, frozen=True):
 class ReplicaProgress(Request, frozen=True):
     """Sent as soon as more is held, after a flush, without waiting for the next fetch. One way."""
 
-    api_key: ClassVar[ApiKey] = ApiKey.REPLICA_PROGRESS
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = Nothing
+    api_key = 1002
+    reply = Nothing
+    is_for_brokers = True
+    is_one_way = True
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch

@@ -6,12 +6,11 @@ a late request. Each topic and partition of a request has an outcome of its own.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta, field
 
 from raftmq.errors import ErrorCode
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import (
     ABSENT,
     ID_MAX,
@@ -72,9 +71,8 @@ class CreateTopicsReply(Body, frozen=True):
 
 
 class CreateTopics(Request, frozen=True):
-    api_key: ClassVar[ApiKey] = ApiKey.CREATE_TOPICS
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = CreateTopicsReply
+    api_key = 19
+    reply = CreateTopicsReply
 
     topics: Annotated[tuple[NewTopic, ...], Meta(max_length=TOPICS_MAX)]
     timeout_ms: Milliseconds = TIMEOUT_MS
@@ -86,9 +84,8 @@ class DeleteTopicsReply(Body, frozen=True):
 
 
 class DeleteTopics(Request, frozen=True):
-    api_key: ClassVar[ApiKey] = ApiKey.DELETE_TOPICS
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = DeleteTopicsReply
+    api_key = 20
+    reply = DeleteTopicsReply
 
     topics: Annotated[tuple[TopicId, ...], Meta(max_length=TOPICS_MAX)]
     timeout_ms: Milliseconds = TIMEOUT_MS
@@ -107,9 +104,8 @@ class CreatePartitionsReply(Body, frozen=True):
 
 
 class CreatePartitions(Request, frozen=True):
-    api_key: ClassVar[ApiKey] = ApiKey.CREATE_PARTITIONS
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = CreatePartitionsReply
+    api_key = 37
+    reply = CreatePartitionsReply
 
     topics: Annotated[tuple[MorePartitions, ...], Meta(max_length=TOPICS_MAX)]
     timeout_ms: Milliseconds = TIMEOUT_MS
@@ -139,9 +135,8 @@ class DeleteRecordsReply(Body, frozen=True):
 class DeleteRecords(Request, frozen=True):
     """Sent to the leaders of the partitions."""
 
-    api_key: ClassVar[ApiKey] = ApiKey.DELETE_RECORDS
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = DeleteRecordsReply
+    api_key = 21
+    reply = DeleteRecordsReply
 
     partitions: Annotated[tuple[RecordsToDelete, ...], Meta(max_length=PARTITIONS_MAX)]
     timeout_ms: Milliseconds = TIMEOUT_MS
@@ -162,9 +157,8 @@ class ElectLeadersReply(Body, frozen=True):
 class ElectLeaders(Request, frozen=True):
     """Elect preferred leaders; with `is_unclean`, replicas that may lack committed records."""
 
-    api_key: ClassVar[ApiKey] = ApiKey.ELECT_LEADERS
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = ElectLeadersReply
+    api_key = 43
+    reply = ElectLeadersReply
 
     partitions: Annotated[tuple[WantedElection, ...], Meta(max_length=PARTITIONS_MAX)]
     is_unclean: bool = False
@@ -216,9 +210,8 @@ class DescribeTopicsReply(Body, frozen=True):
 class DescribeTopics(Request, frozen=True):
     """Partitions come in pages: in the order of `topics`, then by number."""
 
-    api_key: ClassVar[ApiKey] = ApiKey.DESCRIBE_TOPICS
-    version: ClassVar[int] = 0
-    reply: ClassVar[type[Body]] = DescribeTopicsReply
+    api_key = 75
+    reply = DescribeTopicsReply
 
     topics: Annotated[tuple[Name, ...], Meta(max_length=TOPICS_MAX)]
     partitions_max: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] = PARTITIONS_PER_PAGE

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.wire.apis import ApiKey
+from raftmq.wire.messages.fetch import Fetch
+from raftmq.wire.messages.replicate import ReplicaFetch
 from tests.log_reading import read_slice
 from tests.simulation.brokers.hosts import NAME
 from tests.simulation.brokers.ledger import Found, Spot, records_in
@@ -153,9 +154,9 @@ def _judge_broker(host: BrokerHost, *, connections_max: int) -> None:
     connections = broker._server.connections
     demand(connections <= connections_max, f"{name}: {connections} connections")
     handlers = broker._server._service._handlers
-    for key in (ApiKey.FETCH, ApiKey.REPLICA_FETCH):
-        sessions = len(handlers[key].__self__.sessions)  # type: ignore[attr-defined]
-        demand(sessions <= connections_max, f"{name}: {sessions} sessions of {key.name}")
+    for kind in (Fetch, ReplicaFetch):
+        sessions = len(handlers[kind].__self__.sessions)  # type: ignore[attr-defined]
+        demand(sessions <= connections_max, f"{name}: {sessions} sessions of {kind.__name__}")
     node = getattr(broker.quorum, "_node", None)
     if node is not None:
         demand(not len(node.proposals), f"{name}: {len(node.proposals)} proposals of the quorum")

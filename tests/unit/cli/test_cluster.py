@@ -12,9 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from raftmq.cli.main import main
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import VoterAddress
-from raftmq.wire.messages.corruption import DamagedReplicaRow, DescribeDamageReply
+from raftmq.wire.messages.corruption import DamagedReplicaRow, DescribeDamage, DescribeDamageReply
 from tests.unit.client.administration.served import serve_bureau
 
 if TYPE_CHECKING:
@@ -92,14 +91,14 @@ def test_a_damaged_replica(here: Here) -> None:
     """Where, and what its broker has found; also where nobody else has it."""
     topic_id = here.bureau.world.topics["t"].topic_id
     found = DamagedReplicaRow(topic_id, 0, 42, "offsets 42 to 43 have changed")
-    here.bureau.lie(ApiKey.DESCRIBE_DAMAGE, DescribeDamageReply((found,), 1), 1)
+    here.bureau.lie(DescribeDamage, DescribeDamageReply((found,), 1), 1)
     result = here.run("health")
     assert result.exit_code == 7
     line = "  damaged replica: t-0 on broker 1 from offset 42 on: offsets 42 to 43 have changed"
     assert result.stdout.splitlines()[1:] == [line]
     [damaged] = json.loads(here.run("health -o json").stdout)["damaged"]
     assert (damaged["topic"], damaged["broker_id"], damaged["offset"]) == ("t", 1, 42)
-    here.bureau.lie(ApiKey.DESCRIBE_DAMAGE, DescribeDamageReply((found,), 700), 1)
+    here.bureau.lie(DescribeDamage, DescribeDamageReply((found,), 700), 1)
     assert here.run("health").stdout.splitlines()[1:] == [line, "  699 more damaged replicas"]
     assert json.loads(here.run("health -o json").stdout)["damaged_count"] == 700
 

@@ -20,11 +20,11 @@ from raftmq.model import Address
 from raftmq.rpc.context import Listener, RequestContext, ServerIdentity
 from raftmq.rpc.reply import Reply
 from raftmq.rpc.server import RpcServer
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.batch.records import encode_batch
 from raftmq.wire.messages import metadata as wire
-from raftmq.wire.messages.corruption import CorruptionVerdict
+from raftmq.wire.messages.corruption import CorruptionVerdict, ReportCorruption
 from raftmq.wire.messages.fetch import Fetch, FetchReply
+from raftmq.wire.messages.metadata import Metadata
 from raftmq.wire.messages.offsets import (
     EARLIEST,
     LATEST,
@@ -32,8 +32,8 @@ from raftmq.wire.messages.offsets import (
     ListOffsets,
     ListOffsetsReply,
 )
-from raftmq.wire.messages.produce import split_payload
-from raftmq.wire.messages.producers import InitProducerId, InitProducerIdReply
+from raftmq.wire.messages.produce import Produce, split_payload
+from raftmq.wire.messages.producers import FenceProducer, InitProducerId, InitProducerIdReply
 from tests.simulation.client_network import ClientNetwork
 from tests.simulation.network import SimulatedNetwork
 from tests.simulation.network_pipe import Latency
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
 
     from raftmq.rpc.server import Handler
     from raftmq.wire.bodies import Request
-    from raftmq.wire.messages.corruption import ReportCorruption
-    from raftmq.wire.messages.produce import Produce
-    from raftmq.wire.messages.producers import FenceProducer
 
 CLIENTS = Listener("clients")
 CLUSTER = "cluster-a"
@@ -88,14 +85,14 @@ class Broker:
         self.look: Callable[[ReportCorruption], CorruptionVerdict] = lambda _: (
             CorruptionVerdict.WHOLE
         )
-        self.handlers: dict[ApiKey, Handler] = {
-            ApiKey.METADATA: self._on_metadata,
-            ApiKey.PRODUCE: self._on_produce,
-            ApiKey.FETCH: self._on_fetch,
-            ApiKey.LIST_OFFSETS: self._on_list_offsets,
-            ApiKey.INIT_PRODUCER_ID: self._on_init_producer_id,
-            ApiKey.FENCE_PRODUCER: self._on_fence_producer,
-            ApiKey.REPORT_CORRUPTION: lambda _c, body, _p: looked(self.look(body)),
+        self.handlers: dict[type[Request], Handler] = {
+            Metadata: self._on_metadata,
+            Produce: self._on_produce,
+            Fetch: self._on_fetch,
+            ListOffsets: self._on_list_offsets,
+            InitProducerId: self._on_init_producer_id,
+            FenceProducer: self._on_fence_producer,
+            ReportCorruption: lambda _c, body, _p: looked(self.look(body)),
         }
         self._connections: list[trio.CancelScope] = []
         self._life = trio.CancelScope()

@@ -14,11 +14,10 @@ from trio.testing import memory_stream_pair
 
 from raftmq.errors import RaftmqError
 from raftmq.rpc.channel import Channel, open_channel
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.envelopes import DecodedRequest, decode_request, encode_response
 from raftmq.wire.frames import FrameReader
 from raftmq.wire.messages.cluster import Ping, Propose
-from raftmq.wire.messages.hello import ApiVersions, Hello, HelloReply
+from raftmq.wire.messages.hello import Hello, HelloReply, versions_of
 from tests.unit.rpc.talk import propose
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from raftmq.rpc.protocol import RpcLimits
     from raftmq.wire.bodies import Body
 
-VERSIONS = tuple(ApiVersions(key, 0, 0) for key in (ApiKey.PING, ApiKey.PROPOSE))
+VERSIONS = versions_of((Ping, Propose))
 HELLO_REPLY = HelloReply("cluster-a", 7, VERSIONS)
 
 

@@ -20,7 +20,6 @@ from raftmq.rpc.context import Listener, ServerIdentity
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.rpc.server import RpcServer
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.envelopes import decode_response, encode_request
 from raftmq.wire.frames import FrameReader
@@ -57,13 +56,15 @@ def allow(_context: RequestContext, _body: Request) -> None:
 
 def proposing(
     handle: Callable[[bytes], Reply | PendingReply | Awaitable[Reply]],
-) -> Mapping[ApiKey, Handler]:
+) -> Mapping[type[Request], Handler]:
     """A server of Propose that only looks at the command."""
-    return {ApiKey.PROPOSE: lambda _context, body, _payload: handle(body.command)}
+    return {Propose: lambda _context, body, _payload: handle(body.command)}
 
 
-def beating(handle: Callable[[int], Reply | Awaitable[Reply] | None]) -> Mapping[ApiKey, Handler]:
-    return {ApiKey.BROKER_HEARTBEAT: lambda _context, body, _payload: handle(body.broker_id)}
+def beating(
+    handle: Callable[[int], Reply | Awaitable[Reply] | None],
+) -> Mapping[type[Request], Handler]:
+    return {BrokerHeartbeat: lambda _context, body, _payload: handle(body.broker_id)}
 
 
 def echo(command: bytes) -> Reply:
@@ -80,7 +81,7 @@ async def never() -> Reply:
 
 
 def new_server(
-    handlers: Mapping[ApiKey, Handler],
+    handlers: Mapping[type[Request], Handler],
     *,
     authorize: Authorize = allow,
     limits: RpcLimits = LIMITS,
@@ -111,7 +112,7 @@ async def connected(
 
 @asynccontextmanager
 async def channel_to(
-    handlers: Mapping[ApiKey, Handler],
+    handlers: Mapping[type[Request], Handler],
     listener: Listener = BROKERS,
     *,
     limits: RpcLimits = LIMITS,

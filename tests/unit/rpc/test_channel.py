@@ -27,7 +27,6 @@ from raftmq.errors import (
 from raftmq.rpc.channel import Channel, open_channel
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Reply
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.envelopes import encode_response
 from raftmq.wire.frames import encode_frame
 from raftmq.wire.messages.cluster import Propose, ProposeReply
@@ -63,7 +62,7 @@ async def test_a_question_and_its_answer(autojump_clock: MockClock) -> None:
     def handle(_context: RequestContext, body: Propose, payload: bytes) -> Reply:
         return Reply(ProposeReply(body.command), (payload, b"!"), throttle_ms=3)
 
-    async with channel_to({ApiKey.PROPOSE: handle}) as channel:
+    async with channel_to({Propose: handle}) as channel:
         pieces = (b"records, ", bytearray(b"more "), memoryview(b"records"))
         answer = await channel.request(Propose(b"x"), pieces, timeout_seconds=1)
         assert answer.body == ProposeReply(b"x")
@@ -100,7 +99,7 @@ async def test_a_trace_travels_with_its_request(autojump_clock: MockClock) -> No
         traces.append(dict(context.trace))
         return Reply(ProposeReply(b""))
 
-    async with channel_to({ApiKey.PROPOSE: handle}) as channel:
+    async with channel_to({Propose: handle}) as channel:
         await channel.request(Propose(b""), timeout_seconds=1, trace={"traceparent": "00-1"})
         await propose(channel)
     assert traces == [{"traceparent": "00-1"}, {}]

@@ -16,7 +16,6 @@ from raftmq.errors import RequestTimedOut
 from raftmq.rpc.channel import PING, Channel, open_channel
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Reply
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.envelopes import encode_response
 from raftmq.wire.messages.cluster import Propose, ProposeReply
 from raftmq.wire.messages.hello import Hello
@@ -263,7 +262,7 @@ async def test_payloads_that_came_are_let_go(autojump_clock: MockClock) -> None:
     def handle(_context: RequestContext, _body: Propose, payload: bytes) -> Reply:
         return Reply(ProposeReply(b""), (payload,))
 
-    async with channel_to({ApiKey.PROPOSE: handle}) as channel:
+    async with channel_to({Propose: handle}) as channel:
         await propose(channel)
         tracemalloc.start()
         await channel.request(Propose(b""), (bytes(1 << 20),), timeout_seconds=1)

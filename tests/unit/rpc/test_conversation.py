@@ -21,7 +21,6 @@ from raftmq.rpc.network import TcpNetwork
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Reply
 from raftmq.rpc.server import RpcServer
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import Propose, ProposeReply
 from raftmq.wire.messages.hello import Hello
 from tests.simulation.deterministic import run
@@ -45,7 +44,7 @@ class Echo:
     """A server; every third answer comes later."""
 
     def __init__(self, limits: RpcLimits = SMALL) -> None:
-        handlers = {ApiKey.PROPOSE: self._handle}
+        handlers = {Propose: self._handle}
         self.server = RpcServer(IDENTITY, handlers, authorize=allow, limits=limits)
         self.begun: Counter[bytes] = Counter()
 
@@ -180,7 +179,7 @@ async def test_a_file_is_answered_over_tcp(tmp_path: Path) -> None:
         part = content[position : position + length]
         assert bytes(answer.payload) == b"<" + part + part + b">"
 
-    server = RpcServer(IDENTITY, {ApiKey.PROPOSE: handle}, authorize=allow)
+    server = RpcServer(IDENTITY, {Propose: handle}, authorize=allow)
     network = TcpNetwork()
     async with trio.open_nursery() as nursery:
         serve = partial(server.serve_stream, listener=BROKERS)
@@ -199,7 +198,7 @@ async def test_a_file_that_was_cut_ends_the_connection(
     file = OsFiles().open(tmp_path / "records", create=True)
     file.write(0, [bytes(1000)])
     reply = Reply(ProposeReply(b""), (FileSlice(file, 0, 500_000),))
-    handlers = {ApiKey.PROPOSE: lambda _context, _body, _payload: reply}
+    handlers = {Propose: lambda _context, _body, _payload: reply}
     server, network = RpcServer(IDENTITY, handlers, authorize=allow), TcpNetwork()
     async with trio.open_nursery() as nursery:
         serve = partial(server.serve_stream, listener=BROKERS)

@@ -9,7 +9,6 @@ import trio
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.rpc.window import RequestWindow
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.groups import (
     Heartbeat,
     HeartbeatReply,
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from raftmq.rpc.server import Handler
+    from raftmq.wire.bodies import Request
 
 JOIN = JoinGroup("billing", "m", (Protocol("range"),), 10_000, 60_000)
 FEW = RpcLimits(requests_in_flight_max=5, patient_requests_max=50)
@@ -35,8 +35,8 @@ class Waiting:
         self.parked: list[PendingReply] = []
         self.beats = 0
 
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {ApiKey.JOIN_GROUP: self._join, ApiKey.HEARTBEAT: self._beat}
+    def handlers(self) -> dict[type[Request], Handler]:
+        return {JoinGroup: self._join, Heartbeat: self._beat}
 
     def _join(self, *_: object) -> PendingReply:
         self.parked.append(PendingReply())

@@ -18,7 +18,6 @@ from raftmq.rpc.context import ServerIdentity
 from raftmq.rpc.peers import Peers
 from raftmq.rpc.reply import Reply
 from raftmq.rpc.server import RpcServer
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import Propose, ProposeReply
 from raftmq.wire.messages.hello import Hello
 from tests.simulation.network import SimulatedNetwork
@@ -56,7 +55,7 @@ class World:
         def answer(_context: object, _body: Propose, _payload: object) -> Reply:
             return Reply(ProposeReply(address.host.encode()))
 
-        handlers = {ApiKey.PROPOSE: handler or answer}
+        handlers = {Propose: handler or answer}
         server = RpcServer(ServerIdentity(cluster_id, broker_id), handlers, authorize=allow)
         with trio.CancelScope() as scope:
             serve = partial(server.serve_stream, listener=BROKERS)
@@ -234,7 +233,7 @@ async def test_somebody_else_answers(
 async def test_one_way_dials_for_the_next_time(autojump_clock: MockClock) -> None:
     """The first message is not sent, and says so; soon there is a channel."""
     async with world() as (here, nursery):
-        await nursery.start(partial(here.serve, handler=ECHO[ApiKey.PROPOSE]))
+        await nursery.start(partial(here.serve, handler=ECHO[Propose]))
         assert not here.peers.send_one_way(1, Propose(b"x"))
         await trio.sleep(1)
         assert here.peers.send_one_way(1, Propose(b"x"))

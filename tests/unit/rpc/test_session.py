@@ -12,7 +12,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from raftmq.errors import ErrorCode, StorageError, TopicAuthorizationFailed
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Reply
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import Nothing
 from raftmq.wire.envelopes import decode_reply, encode_request
 from raftmq.wire.frames import encode_frame
@@ -54,8 +53,8 @@ async def test_hello_tells_who_answers(autojump_clock: MockClock) -> None:
         assert (reply.cluster_id, reply.node_id, reply.listener) == ("cluster-a", 7, "brokers")
         assert reply.features == {"transactions": 2}
         assert reply.frame_bytes_max == RpcLimits().frame_bytes_max
-        known = [ApiKey(version.api_key) for version in reply.api_versions]
-        assert known == [ApiKey.HELLO, ApiKey.PING, ApiKey.PROPOSE]
+        known = [version.api_key for version in reply.api_versions]
+        assert known == [Hello.api_key, Ping.api_key, Propose.api_key]
 
 
 async def test_clients_are_not_told_of_what_only_brokers_may_ask(
@@ -64,7 +63,8 @@ async def test_clients_are_not_told_of_what_only_brokers_may_ask(
     """On a listener of clients the list has no Propose."""
     async with connected(new_server(ECHO), CLIENTS) as stream:
         reply = decode_reply(HelloReply, (await Stranger(stream).greet()).body)
-        assert [version.api_key for version in reply.api_versions] == [ApiKey.HELLO, ApiKey.PING]
+        known = [version.api_key for version in reply.api_versions]
+        assert known == [Hello.api_key, Ping.api_key]
 
 
 async def test_half_a_hello_is_none(autojump_clock: MockClock) -> None:
@@ -313,10 +313,10 @@ async def test_who_waits_for_no_answer_gets_none(autojump_clock: MockClock) -> N
         raise StorageError("nobody hears this")
 
     begun: list[Request] = []
-    handlers: Mapping[ApiKey, Handler] = {
+    handlers: Mapping[type[Request], Handler] = {
         **ECHO,
         **beating(lambda _number: None),
-        ApiKey.REPLICA_PROGRESS: handle_progress,
+        ReplicaProgress: handle_progress,
     }
     limits = RpcLimits(requests_in_flight_max=1)  # and none stays in flight
     async with calling(new_server(handlers, limits=limits)) as stranger:

@@ -14,7 +14,6 @@ from raftmq.errors import ErrorCode
 from raftmq.model import Address
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Reply
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import Propose, ProposeReply
 from tests.simulation.network import SimulatedNetwork
 from tests.unit.rpc.talk import (
@@ -67,7 +66,7 @@ async def test_bytes_in_flight_are_bounded(autojump_clock: MockClock) -> None:
         return Reply(ProposeReply(payload))
 
     limits = RpcLimits(bytes_in_flight_max=1 << 20)
-    async with calling(new_server({ApiKey.PROPOSE: handle}, limits=limits)) as stranger:  # type: ignore[dict-item]
+    async with calling(new_server({Propose: handle}, limits=limits)) as stranger:  # type: ignore[dict-item]
         payload = bytes(256 << 10)
         for _ in range(32):
             await stranger.send(Propose(b""), payload=payload)

@@ -160,7 +160,7 @@ class Coordinating:
     def begin(self, request: Request, *, client: str = "test") -> Asked:
         """In line before this returns."""
         context = RequestContext("anonymous", Listener("clients"), client, 1, "peer")
-        return Asked(request, self.handlers[request.api_key](context, request, b""))
+        return Asked(request, self.handlers[type(request)](context, request, b""))
 
     async def ask(self, request: Request, *, client: str = "test") -> Any:
         return await self.begin(request, client=client).answer()

@@ -17,17 +17,18 @@ from raftmq.client.administration.admin import Admin
 from raftmq.errors import ErrorCode
 from raftmq.rpc.reply import Reply
 from raftmq.topic_config import TOPIC_KEYS
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import Body, PartitionOutcome, TopicOutcome
 from raftmq.wire.messages import cluster as about_cluster
 from raftmq.wire.messages import configs as about_configs
 from raftmq.wire.messages import topics as about_topics
-from raftmq.wire.messages.corruption import DescribeDamageReply
+from raftmq.wire.messages.corruption import DescribeDamage, DescribeDamageReply
+from raftmq.wire.messages.metadata import Metadata
 from tests.unit.client.world import CLUSTER, Partition, World, never, open_world
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from raftmq.wire.bodies import Request
     from raftmq.wire.messages.metadata import MetadataReply, PartitionMetadata
     from tests.unit.client.world import Broker, Topic
 
@@ -55,7 +56,7 @@ class Bureau:
         self.down: set[int] = set()
         self.clocks_ahead_ms: dict[int, int] = {}
         self.leader = 1
-        self.instead: dict[tuple[int, ApiKey], Body] = {}
+        self.instead: dict[tuple[int, type[Request]], Body] = {}
         self.voters: tuple[about_cluster.VoterAddress, ...] = ()
         self.controller_id = 1
         for broker in world.brokers.values():
@@ -69,20 +70,20 @@ class Bureau:
         return [body for body in bodies if isinstance(body, kind)]
 
     def _employ(self, broker: Broker) -> None:
-        changes: dict[ApiKey, Callable[[Any, Any], Reply]] = {
-            ApiKey.CREATE_TOPICS: self._create,
-            ApiKey.DELETE_TOPICS: self._delete,
-            ApiKey.CREATE_PARTITIONS: self._grow,
-            ApiKey.ALTER_CONFIGS: self._alter,
-            ApiKey.DELETE_RECORDS: partial(self._trim, broker),
-            ApiKey.ELECT_LEADERS: self._elect,
+        changes: dict[type[Request], Callable[[Any, Any], Reply]] = {
+            about_topics.CreateTopics: self._create,
+            about_topics.DeleteTopics: self._delete,
+            about_topics.CreatePartitions: self._grow,
+            about_configs.AlterConfigs: self._alter,
+            about_topics.DeleteRecords: partial(self._trim, broker),
+            about_topics.ElectLeaders: self._elect,
         }
-        reads: dict[ApiKey, Callable[[Any], Any]] = {
-            ApiKey.METADATA: self._metadata,
-            ApiKey.DESCRIBE_TOPICS: self._describe,
-            ApiKey.DESCRIBE_CONFIGS: self._describe_configs,
-            ApiKey.DESCRIBE_CLUSTER: self._describe_cluster,
-            ApiKey.DESCRIBE_DAMAGE: lambda _body: Reply(DescribeDamageReply()),
+        reads: dict[type[Request], Callable[[Any], Any]] = {
+            Metadata: self._metadata,
+            about_topics.DescribeTopics: self._describe,
+            about_configs.DescribeConfigs: self._describe_configs,
+            about_cluster.DescribeCluster: self._describe_cluster,
+            DescribeDamage: lambda _body: Reply(DescribeDamageReply()),
         }
         for key, change in changes.items():
             reads[key] = partial(self._turn, broker, change)
@@ -90,11 +91,16 @@ class Bureau:
             broker.handlers[key] = partial(self._answer, (broker.broker_id, key), answer)
 
     def _answer(
-        self, place: tuple[int, ApiKey], answer: Callable[[Any], Any], _c: Any, body: Any, _p: Any
+        self,
+        place: tuple[int, type[Request]],
+        answer: Callable[[Any], Any],
+        _c: Any,
+        body: Any,
+        _p: Any,
     ) -> Any:
         return Reply(self.instead[place]) if place in self.instead else answer(body)
 
-    def lie(self, key: ApiKey, told: Body, *brokers: int) -> None:
+    def lie(self, key: type[Request], told: Body, *brokers: int) -> None:
         """All brokers, unless some are named."""
         self.instead |= {(broker_id, key): told for broker_id in brokers or self.world.brokers}
 

@@ -21,8 +21,8 @@ from raftmq.errors import (
     UnknownTopicOrPartition,
     Unreachable,
 )
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.configs import AlterConfigs
+from raftmq.wire.messages.metadata import Metadata
 from raftmq.wire.messages.topics import (
     CreatePartitions,
     CreateTopics,
@@ -161,7 +161,7 @@ async def test_a_list_of_a_broker_that_is_behind(autojump_clock: MockClock) -> N
         behind = bureau.world.metadata(["t"])
         await admin.create_topic("u")
         bureau.world.brokers[2].behind = behind
-        bureau.lie(ApiKey.METADATA, behind, 2)
+        bureau.lie(Metadata, behind, 2)
         for _ in range(5):
             assert [topic.name for topic in await admin.list_topics()] == ["t", "u"]
 
@@ -171,7 +171,7 @@ async def test_pages_of_topics_that_lead_nowhere(autojump_clock: MockClock) -> N
     async with open_bureau() as (bureau, admin):
         await admin.describe_cluster()
         page = replace(bureau.world.metadata(["t"]), is_complete=False)
-        bureau.lie(ApiKey.METADATA, page)
+        bureau.lie(Metadata, page)
         with pytest.raises(ServerError, match="lead nowhere"):
             await admin.list_topics()
 

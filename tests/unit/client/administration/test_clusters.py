@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from raftmq.client.administration.results import WrongClock
 from raftmq.errors import ErrorCode
 from raftmq.model import Address
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import VoterAddress
-from raftmq.wire.messages.corruption import DamagedReplicaRow, DescribeDamageReply
+from raftmq.wire.messages.corruption import DamagedReplicaRow, DescribeDamage, DescribeDamageReply
 from raftmq.wire.messages.topics import ElectLeaders
 from tests.unit.client.administration.bureau import open_bureau
 
@@ -97,15 +96,15 @@ async def test_what_brokers_have_found_on_their_disks(autojump_clock: MockClock)
     async with open_bureau() as (bureau, admin):
         topic_id = bureau.world.topics["t"].topic_id
         found = (DamagedReplicaRow(topic_id, 0, 42, "byte 7"), DamagedReplicaRow(b"?" * 16, 0, 1))
-        bureau.instead[2, ApiKey.DESCRIBE_DAMAGE] = DescribeDamageReply(found, 2)
-        del bureau.world.brokers[1].handlers[ApiKey.DESCRIBE_DAMAGE]
+        bureau.instead[2, DescribeDamage] = DescribeDamageReply(found, 2)
+        del bureau.world.brokers[1].handlers[DescribeDamage]
         ill = await admin.health()
         assert not ill.is_healthy
         [one] = ill.damaged
         assert (one.topic, one.partition, one.broker_id) == ("t", 0, 2)
         assert (one.offset, one.what) == (42, "byte 7")
         assert ill.damaged_count == 1
-        bureau.instead[2, ApiKey.DESCRIBE_DAMAGE] = DescribeDamageReply(found[:1], 700)
+        bureau.instead[2, DescribeDamage] = DescribeDamageReply(found[:1], 700)
         assert (await admin.health()).damaged_count == 700
 
 

@@ -13,8 +13,7 @@ from raftmq.errors import (
     OutcomeUnknown,
     UnknownTopicOrPartition,
 )
-from raftmq.wire.apis import ApiKey
-from raftmq.wire.messages.topics import DeleteRecordsReply
+from raftmq.wire.messages.topics import DeleteRecords, DeleteRecordsReply
 from tests.producing import produce
 from tests.unit.client.administration.bureau import LOST, open_bureau
 from tests.unit.client.world import batch
@@ -82,6 +81,6 @@ async def test_records_that_are_not_there(autojump_clock: MockClock) -> None:
 async def test_an_answer_about_other_partitions(autojump_clock: MockClock) -> None:
     """Nobody knows what was done."""
     async with open_bureau() as (bureau, admin):
-        bureau.lie(ApiKey.DELETE_RECORDS, DeleteRecordsReply())
+        bureau.lie(DeleteRecords, DeleteRecordsReply())
         with pytest.raises(OutcomeUnknown, match="answered DeleteRecords for others"):
             await admin.delete_records("t", {0: 0})

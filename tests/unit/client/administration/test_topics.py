@@ -22,7 +22,6 @@ from raftmq.errors import (
     Unreachable,
 )
 from raftmq.rpc.reply import Reply
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import TopicOutcome
 from raftmq.wire.messages.topics import (
     CreateTopics,
@@ -72,9 +71,9 @@ class Office:
         self.page: Reply | None = None
         for broker in world.brokers.values():
             broker.handlers |= {
-                ApiKey.CREATE_TOPICS: lambda _c, body, _p, b=broker: self._create(b, body),
-                ApiKey.DELETE_TOPICS: lambda _c, body, _p, b=broker: self._delete(b, body),
-                ApiKey.DESCRIBE_TOPICS: lambda _c, body, _p, b=broker: self._describe(b, body),
+                CreateTopics: lambda _c, body, _p, b=broker: self._create(b, body),
+                DeleteTopics: lambda _c, body, _p, b=broker: self._delete(b, body),
+                DescribeTopics: lambda _c, body, _p, b=broker: self._describe(b, body),
             }
 
     def count(self, kind: type[Any]) -> int:

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 import anyio
 
 from raftmq.client.network.channel import Channel, open_channel
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.envelopes import DecodedRequest, decode_request, encode_response
 from raftmq.wire.frames import FrameReader
 from raftmq.wire.messages.cluster import Ping, Propose
-from raftmq.wire.messages.hello import ApiVersions, Hello, HelloReply
+from raftmq.wire.messages.hello import Hello, HelloReply, versions_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.header import Buffer
     from raftmq.wire.bodies import Body
 
-VERSIONS = tuple(ApiVersions(key, 0, 0) for key in (ApiKey.PING, ApiKey.PROPOSE))
+VERSIONS = versions_of((Ping, Propose))
 HELLO_REPLY = HelloReply("cluster-a", 7, VERSIONS)
 
 

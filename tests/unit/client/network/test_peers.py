@@ -17,7 +17,6 @@ from raftmq.model import Address
 from raftmq.rpc.context import Listener, ServerIdentity
 from raftmq.rpc.reply import Reply
 from raftmq.rpc.server import RpcServer
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import Propose, ProposeReply
 from raftmq.wire.messages.hello import Hello
 from tests.simulation.client_network import ClientNetwork
@@ -58,7 +57,7 @@ class World:
         def answer(_context: object, _body: object, _payload: object) -> Reply:
             return Reply(ProposeReply(address.host.encode()))
 
-        handlers = {ApiKey.PROPOSE: handler or answer}
+        handlers = {Propose: handler or answer}
         server = RpcServer(
             ServerIdentity(cluster_id, broker_id), handlers, authorize=lambda _c, _b: None
         )

@@ -22,7 +22,6 @@ from raftmq.rpc import network as rpc_network
 from raftmq.rpc.context import Listener, ServerIdentity
 from raftmq.rpc.reply import Reply
 from raftmq.rpc.server import RpcServer
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import Propose, ProposeReply
 from raftmq.wire.messages.hello import Hello
 from tests.unit.client.backends import on_trio_and_asyncio
@@ -45,7 +44,7 @@ def echo(_context: RequestContext, body: Propose, payload: bytes) -> Reply:
 def serving() -> Iterator[Address]:
     """A server that echoes, in a thread."""
     server = RpcServer(
-        ServerIdentity("cluster-a", 7), {ApiKey.PROPOSE: echo}, authorize=lambda _c, _b: None
+        ServerIdentity("cluster-a", 7), {Propose: echo}, authorize=lambda _c, _b: None
     )
     found: list[tuple[Address, trio.lowlevel.TrioToken, trio.CancelScope]] = []
     is_up = threading.Event()

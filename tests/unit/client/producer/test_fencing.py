@@ -18,7 +18,6 @@ from raftmq.errors import (
     UnsupportedVersion,
 )
 from raftmq.rpc.reply import Reply
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import check_limits
 from raftmq.wire.messages.producers import (
     FENCES_MAX,
@@ -181,7 +180,7 @@ async def test_brokers_that_know_no_names(autojump_clock: MockClock) -> None:
     async with open_stage() as (world, tasks, client):
         for broker in world.brokers.values():
             broker.stop()
-            del broker.handlers[ApiKey.FENCE_PRODUCER]
+            del broker.handlers[FenceProducer]
         await trio.sleep(0.1)
         for broker in world.brokers.values():
             await tasks.start(broker.run)

@@ -15,7 +15,6 @@ from raftmq.errors import (
     UnsupportedVersion,
 )
 from raftmq.rpc.reply import Reply
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.batch.header import read_header
 from raftmq.wire.messages.produce import PartitionProduced, ProduceReply
 from raftmq.wire.messages.producers import InitProducerId, InitProducerIdReply
@@ -100,7 +99,7 @@ async def test_brokers_that_know_no_ids(autojump_clock: MockClock) -> None:
     async with open_stage() as (world, tasks, client):
         for broker in world.brokers.values():
             broker.stop()
-            del broker.handlers[ApiKey.INIT_PRODUCER_ID]
+            del broker.handlers[InitProducerId]
         await trio.sleep(0.1)
         for broker in world.brokers.values():
             await tasks.start(broker.run)

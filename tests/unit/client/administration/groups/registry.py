@@ -17,7 +17,6 @@ from raftmq.client.administration.admin import Admin
 from raftmq.client.group.planning import encode_assignment, encode_subscription
 from raftmq.errors import ErrorCode
 from raftmq.rpc.reply import Reply
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import PartitionOutcome
 from raftmq.wire.messages import group_offsets, groups
 from tests.unit.client.administration.bureau import LOST, Bureau
@@ -26,6 +25,7 @@ from tests.unit.client.world import World, never, open_world
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
+    from raftmq.wire.bodies import Request
     from tests.unit.client.world import Broker
 
 Key = tuple[str, int]
@@ -104,16 +104,16 @@ class Registry:
     # -- at work ---------------------------------------------------------------------------
 
     def _employ(self, broker: Broker) -> None:
-        reads: dict[ApiKey, Callable[[Any], Any]] = {
-            ApiKey.FIND_COORDINATOR: partial(self._find, broker),
-            ApiKey.LIST_GROUPS: partial(self._list, broker.broker_id),
-            ApiKey.DESCRIBE_GROUPS: partial(self._describe, broker.broker_id),
-            ApiKey.OFFSET_FETCH: partial(self._fetch, broker.broker_id),
+        reads: dict[type[Request], Callable[[Any], Any]] = {
+            groups.FindCoordinator: partial(self._find, broker),
+            groups.ListGroups: partial(self._list, broker.broker_id),
+            groups.DescribeGroups: partial(self._describe, broker.broker_id),
+            group_offsets.OffsetFetch: partial(self._fetch, broker.broker_id),
         }
-        changes: dict[ApiKey, Callable[[Any, ErrorCode], Reply]] = {
-            ApiKey.DELETE_GROUPS: self._delete,
-            ApiKey.OFFSET_COMMIT: self._commit,
-            ApiKey.OFFSET_DELETE: self._delete_offsets,
+        changes: dict[type[Request], Callable[[Any, ErrorCode], Reply]] = {
+            groups.DeleteGroups: self._delete,
+            group_offsets.OffsetCommit: self._commit,
+            group_offsets.OffsetDelete: self._delete_offsets,
         }
         for key, change in changes.items():
             reads[key] = partial(self._turn, broker, change)
@@ -121,7 +121,12 @@ class Registry:
             broker.handlers[key] = partial(self._answer, (broker.broker_id, key), answer)
 
     def _answer(
-        self, place: tuple[int, ApiKey], answer: Callable[[Any], Any], _c: Any, body: Any, _p: Any
+        self,
+        place: tuple[int, type[Request]],
+        answer: Callable[[Any], Any],
+        _c: Any,
+        body: Any,
+        _p: Any,
     ) -> Any:
         instead = self.bureau.instead
         return Reply(instead[place]) if place in instead else answer(body)

@@ -19,11 +19,11 @@ from raftmq.errors import (
     ServerError,
     UnknownTopicOrPartition,
 )
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.group_offsets import (
     OffsetCommit,
     OffsetCommitReply,
     OffsetDelete,
+    OffsetFetch,
     OffsetFetchReply,
 )
 from raftmq.wire.messages.groups import DeleteGroups
@@ -170,7 +170,7 @@ async def test_a_refusal_of_one_partition(autojump_clock: MockClock) -> None:
         told = OffsetCommitReply(
             partitions=(registry.refused(key, ErrorCode.OFFSET_METADATA_TOO_LARGE),)
         )
-        registry.bureau.lie(ApiKey.OFFSET_COMMIT, told)
+        registry.bureau.lie(OffsetCommit, told)
         with pytest.raises(RaftmqError, match="u-0 was refused, error 12") as caught:
             await admin.alter_group_offsets("g", {("u", 0): 6})
         assert caught.value.code == ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -179,7 +179,7 @@ async def test_a_refusal_of_one_partition(autojump_clock: MockClock) -> None:
 async def test_an_answer_about_other_partitions(autojump_clock: MockClock) -> None:
     """Nobody knows what was done."""
     async with open_registry() as (registry, admin):
-        registry.bureau.lie(ApiKey.OFFSET_COMMIT, OffsetCommitReply())
+        registry.bureau.lie(OffsetCommit, OffsetCommitReply())
         with pytest.raises(OutcomeUnknown, match="answered for others"):
             await admin.alter_group_offsets("g", {("u", 0): 6})
 
@@ -243,7 +243,7 @@ async def test_a_deletion_bears_what_was_seen(autojump_clock: MockClock) -> None
 async def test_a_deletion_that_cannot_look(autojump_clock: MockClock) -> None:
     """Then certainly nothing was deleted."""
     async with open_registry() as (registry, admin):
-        registry.bureau.instead[1, ApiKey.OFFSET_FETCH] = OffsetFetchReply(
+        registry.bureau.instead[1, OffsetFetch] = OffsetFetchReply(
             ErrorCode.COORDINATOR_NOT_AVAILABLE
         )
         with pytest.raises(RaftmqError) as caught:
@@ -279,7 +279,7 @@ async def test_offsets_that_stay(autojump_clock: MockClock) -> None:
 async def test_an_answer_about_the_offsets_of_others(autojump_clock: MockClock) -> None:
     """It says nothing of ours."""
     async with open_registry() as (registry, admin):
-        registry.bureau.lie(ApiKey.OFFSET_DELETE, OffsetCommitReply())
+        registry.bureau.lie(OffsetDelete, OffsetCommitReply())
         with pytest.raises((OutcomeUnknown, ServerError), match="answered for others"):
             await admin.delete_group_offsets("g", [("u", 0)])
 

@@ -18,10 +18,10 @@ from raftmq.errors import (
     ServerError,
     Unreachable,
 )
-from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.groups import (
     DeleteGroups,
     DescribedMember,
+    DescribeGroups,
     DescribeGroupsReply,
     FindCoordinator,
     ListGroups,
@@ -165,7 +165,7 @@ async def test_nobody_coordinates_it(autojump_clock: MockClock) -> None:
 async def test_an_answer_about_another_group(autojump_clock: MockClock) -> None:
     """It says nothing of ours."""
     async with open_registry() as (registry, admin):
-        registry.bureau.lie(ApiKey.DESCRIBE_GROUPS, DescribeGroupsReply())
+        registry.bureau.lie(DescribeGroups, DescribeGroupsReply())
         with pytest.raises(ServerError, match="asked about group 'g', and told of others"):
             await admin.with_timeout(1).describe_group("g")
 
