@@ -45,7 +45,7 @@ def check_topic(name: object) -> str:
 
 def check_partition_count(count: object) -> int:
     """Raises TypeError, InvalidPartitions."""
-    number = _whole("partitions", count)
+    number = check_whole("partitions", count)
     if not 1 <= number <= PARTITIONS_MAX:
         raise InvalidPartitions(f"partitions={number}: allowed 1 to {PARTITIONS_MAX}")
     return number
@@ -53,7 +53,7 @@ def check_partition_count(count: object) -> int:
 
 def check_replication_factor(factor: object) -> int:
     """Raises TypeError, InvalidReplicationFactor."""
-    number = _whole("replication_factor", factor)
+    number = check_whole("replication_factor", factor)
     if not 1 <= number <= REPLICAS_MAX:
         raise InvalidReplicationFactor(
             f"replication_factor={number}: allowed 1 to {REPLICAS_MAX}, and as many as brokers are"
@@ -69,7 +69,7 @@ def check_config(config: object) -> dict[str, str]:
         TypeError: no mapping, or keys and values of other types.
         InvalidConfig: names every bad key, and the key that may have been meant.
     """
-    values = _mapping("config", config)
+    values = check_mapping("config", config)
     for key, value in values.items():
         if not isinstance(key, str) or not isinstance(value, (str, int)):
             raise TypeError(
@@ -81,7 +81,7 @@ def check_config(config: object) -> dict[str, str]:
 
 def check_changes(changes: object) -> dict[str, str | None]:
     """As `check_config`, for changes, where None resets a key to its default."""
-    values = _mapping("config", changes)
+    values = check_mapping("config", changes)
     if not values:  # most likely a mistake of the program
         raise InvalidConfig(["nothing to change: give at least one key, None resets it"])
     kept = {key: value for key, value in values.items() if value is not None}
@@ -107,7 +107,7 @@ def check_before_offsets(offsets: object) -> dict[int, int]:
     Raises:
         TypeError, InvalidRequest
     """
-    values = _mapping("offsets", offsets)
+    values = check_mapping("offsets", offsets)
     if not values:
         raise InvalidRequest("no partition given: {0: 1000} deletes what is before offset 1000")
     return {_partition(number): _before_offset(number, at) for number, at in values.items()}
@@ -138,7 +138,7 @@ def timestamp_of(at: object) -> int:
 def _before_offset(partition: object, at: object) -> int:
     if at == "latest":
         return ABSENT
-    offset = _whole(f"offset of partition {partition}", at)
+    offset = check_whole(f"offset of partition {partition}", at)
     if not 0 <= offset <= NUMBER_MAX:
         raise InvalidRequest(
             f"offset {offset} of partition {partition}: offsets begin at 0; 'latest' deletes all"
@@ -147,19 +147,19 @@ def _before_offset(partition: object, at: object) -> int:
 
 
 def _partition(number: object) -> int:
-    checked = _whole("partition", number)
+    checked = check_whole("partition", number)
     if not 0 <= checked <= ID_MAX:
         raise InvalidRequest(f"partition {checked}: partitions are counted from 0")
     return checked
 
 
-def _whole(what: str, value: object) -> int:
+def check_whole(what: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{what}={value!r}: expected int, got {type(value).__name__}")
     return value
 
 
-def _mapping(what: str, value: object) -> Mapping[Any, Any]:
+def check_mapping(what: str, value: object) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
         raise TypeError(f"{what}={value!r}: expected a mapping, got {type(value).__name__}")
     return value

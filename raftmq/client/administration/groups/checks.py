@@ -11,11 +11,16 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 
-from raftmq.client.administration.checks import check_topic, timestamp_of
+from raftmq.client.administration.checks import (
+    check_mapping,
+    check_topic,
+    check_whole,
+    timestamp_of,
+)
 from raftmq.client.administration.offsets import ends_of
 from raftmq.client.administration.topics import all_metadata
 from raftmq.errors import InvalidGroupId, InvalidRequest, UnknownTopicOrPartition
@@ -78,7 +83,7 @@ def check_target(to: object, shift: object) -> ResetTarget:
     if (to is None) == (shift is None):  # neither, or both
         raise TypeError("give either to='earliest', 'latest', an offset or a datetime, or shift=n")
     if shift is not None:
-        return ResetTarget(shift=_whole("shift", shift))
+        return ResetTarget(shift=check_whole("shift", shift))
     if isinstance(to, int) and not isinstance(to, bool):
         return ResetTarget(offset=_offset("to", to))
     if not (isinstance(to, datetime) or (isinstance(to, str) and to in ("earliest", "latest"))):
@@ -112,7 +117,7 @@ def check_partitions(partitions: object) -> tuple[TopicPartition, ...]:
 
 def check_offsets(offsets: object) -> dict[TopicPartition, int]:
     """By partition. Raises TypeError, InvalidTopic, InvalidRequest."""
-    values = _mapping("offsets", offsets)
+    values = check_mapping("offsets", offsets)
     if not values:
         raise InvalidRequest("no partition given: {('orders', 0): 1000} commits offset 1000")
     return {_partition(one): _offset(f"offset of {one}", at) for one, at in values.items()}
@@ -126,7 +131,7 @@ def check_expected(
         return {}
     found = {
         _partition(one): ABSENT if at is None else _offset(f"expected offset of {one}", at)
-        for one, at in _mapping("expected", expected).items()
+        for one, at in check_mapping("expected", expected).items()
     }
     others = sorted(set(found) - set(offsets))
     if others:  # most likely a typing error in a partition
@@ -155,22 +160,10 @@ def _partition(one: object) -> TopicPartition:
 
 
 def _offset(what: str, value: object) -> int:
-    offset = _whole(what, value)
+    offset = check_whole(what, value)
     if not 0 <= offset <= NUMBER_MAX:
         raise InvalidRequest(f"{what}: {offset}: offsets begin at 0")
     return offset
-
-
-def _whole(what: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{what}: {value!r}: expected int, got {type(value).__name__}")
-    return value
-
-
-def _mapping(what: str, value: object) -> Mapping[Any, Any]:
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{what}={value!r}: expected a mapping, got {type(value).__name__}")
-    return value
 
 
 # -- Offsets beyond the log -----------------------------------------------------------------------
