@@ -24,11 +24,11 @@ import trio
 from benchmarks.report import Report
 from raftmq.disk.files import FileSlice, OsFiles
 from raftmq.model import Address
-from raftmq.rpc.channel import open_channel
 from raftmq.rpc.context import Listener, ServerIdentity
 from raftmq.rpc.network import TcpNetwork
 from raftmq.rpc.reply import Reply
 from raftmq.rpc.server import RpcServer
+from raftmq.rpc.trio_channel import open_channel
 from raftmq.wire.messages.cluster import (
     BrokerHeartbeat,
     BrokerHeartbeatReply,
@@ -42,9 +42,9 @@ from raftmq.wire.messages.hello import Hello
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from raftmq.rpc.channel import Channel
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.reply import Piece
+    from raftmq.rpc.trio_channel import Channel
 
 MIB = 1 << 20
 ROUNDS = 5

@@ -13,17 +13,17 @@ import trio
 
 from raftmq.errors import RaftmqError, Unreachable
 from raftmq.rpc.backoff import Backoff, Pauses
-from raftmq.rpc.channel import open_channel
 from raftmq.rpc.protocol import RpcLimits
+from raftmq.rpc.trio_channel import open_channel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from random import Random
 
     from raftmq.model import Address
-    from raftmq.rpc.channel import Channel
     from raftmq.rpc.connection import RunSync
     from raftmq.rpc.reply import Answer, Payload
+    from raftmq.rpc.trio_channel import Channel
     from raftmq.wire.bodies import Request
     from raftmq.wire.messages.hello import Hello
 

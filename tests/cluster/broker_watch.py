@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from raftmq.errors import RaftmqError
-from raftmq.rpc.channel import open_channel
 from raftmq.rpc.network import TcpNetwork
+from raftmq.rpc.trio_channel import open_channel
 from raftmq.wire.messages.hello import Hello
 from raftmq.wire.messages.metadata import Metadata
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from raftmq.model import Address
-    from raftmq.rpc.channel import Channel
+    from raftmq.rpc.trio_channel import Channel
     from raftmq.wire.messages.metadata import MetadataReply
 
 LOOK_SECONDS = 0.05

@@ -9,9 +9,9 @@ import trio
 
 import raftmq
 from raftmq.errors import ErrorCode
-from raftmq.rpc.channel import open_channel
 from raftmq.rpc.network import TcpNetwork
 from raftmq.rpc.protocol import RpcLimits
+from raftmq.rpc.trio_channel import open_channel
 from raftmq.wire.messages.hello import Hello
 from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from raftmq.client.administration.results import PartitionDetails
-    from raftmq.rpc.channel import Channel
+    from raftmq.rpc.trio_channel import Channel
     from tests.cluster.broker_cluster import BrokerCluster
 
 pytestmark = pytest.mark.cluster

@@ -13,7 +13,7 @@ import trio
 from trio.testing import memory_stream_pair
 
 from raftmq.errors import RaftmqError
-from raftmq.rpc.channel import Channel, open_channel
+from raftmq.rpc.trio_channel import Channel, open_channel
 from raftmq.wire.envelopes import DecodedRequest, decode_request, encode_response
 from raftmq.wire.frames import FrameReader
 from raftmq.wire.messages.cluster import Ping, Propose

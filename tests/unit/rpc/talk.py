@@ -15,11 +15,11 @@ import trio
 from trio.testing import memory_stream_pair
 
 from raftmq.errors import ErrorCode
-from raftmq.rpc.channel import open_channel
 from raftmq.rpc.context import Listener, ServerIdentity
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.rpc.server import RpcServer
+from raftmq.rpc.trio_channel import open_channel
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.envelopes import decode_response, encode_request
 from raftmq.wire.frames import FrameReader
@@ -34,9 +34,9 @@ from raftmq.wire.messages.hello import Hello
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-    from raftmq.rpc.channel import Channel
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.server import Authorize, Handler
+    from raftmq.rpc.trio_channel import Channel
     from raftmq.wire.bodies import Request
     from raftmq.wire.envelopes import ResponseHeader
 

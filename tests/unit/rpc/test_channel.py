@@ -24,9 +24,9 @@ from raftmq.errors import (
     Unreachable,
     UnsupportedVersion,
 )
-from raftmq.rpc.channel import Channel, open_channel
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Reply
+from raftmq.rpc.trio_channel import Channel, open_channel
 from raftmq.wire.envelopes import encode_response
 from raftmq.wire.frames import encode_frame
 from raftmq.wire.messages.cluster import Propose, ProposeReply

@@ -13,9 +13,9 @@ import trio
 from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
 from raftmq.errors import RequestTimedOut
-from raftmq.rpc.channel import PING, Channel, open_channel
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Reply
+from raftmq.rpc.trio_channel import PING, Channel, open_channel
 from raftmq.wire.envelopes import encode_response
 from raftmq.wire.messages.cluster import Propose, ProposeReply
 from raftmq.wire.messages.hello import Hello

@@ -1,210 +1,289 @@
-"""A channel and a server over both networks: real TCP, and the simulated one with its troubles.
-
-Every request is echoed with its payload; what comes back is compared byte for byte.
-"""
+"""A conversation by hand: what every answer, every silence and every end becomes."""
 
 from __future__ import annotations
 
-from collections import Counter
-from functools import partial
-from random import Random
-from typing import TYPE_CHECKING
+import math
 
 import pytest
-import trio
 
-from raftmq.disk.files import FileSlice, OsFiles
-from raftmq.errors import Disconnected, RaftmqError, RequestTimedOut, Unreachable
-from raftmq.model import Address
-from raftmq.rpc.channel import Channel, open_channel
-from raftmq.rpc.network import TcpNetwork
+from raftmq.client.network.outgoing import STEP_BYTES
+from raftmq.errors import (
+    Disconnected,
+    ErrorCode,
+    MessageTooLarge,
+    NotController,
+    RaftmqError,
+    RequestTimedOut,
+    ServerError,
+    StorageError,
+    Unreachable,
+    UnsupportedVersion,
+)
 from raftmq.rpc.protocol import RpcLimits
-from raftmq.rpc.reply import Reply
-from raftmq.rpc.server import RpcServer
-from raftmq.wire.messages.cluster import Propose, ProposeReply
-from raftmq.wire.messages.hello import Hello
-from tests.simulation.deterministic import run
-from tests.simulation.network import SimulatedNetwork
-from tests.unit.rpc.talk import BROKERS, IDENTITY, allow
+from raftmq.wire.envelopes import encode_response
+from raftmq.wire.frames import encode_frame
+from raftmq.wire.messages.cluster import BrokerHeartbeat, BrokerHeartbeatReply, Propose
+from raftmq.wire.messages.hello import HelloReply
+from tests.unit.client.network.memory import VERSIONS
+from tests.unit.rpc.by_hand import Talk
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    from raftmq.rpc.context import RequestContext
-    from raftmq.rpc.network import Network
-
-    Talk = Callable[[Callable[[Channel], Awaitable[None]]], None]
-
-REQUESTS = 60
-SMALL = RpcLimits(requests_in_flight_max=8, bytes_in_flight_max=200_000)
+ONE = RpcLimits(requests_in_flight_max=1)
 
 
-class Echo:
-    """A server; every third answer comes later."""
-
-    def __init__(self, limits: RpcLimits = SMALL) -> None:
-        handlers = {Propose: self._handle}
-        self.server = RpcServer(IDENTITY, handlers, authorize=allow, limits=limits)
-        self.begun: Counter[bytes] = Counter()
-
-    async def serve(self, stream: trio.abc.Stream) -> None:
-        await self.server.serve_stream(stream, BROKERS)
-
-    def _handle(
-        self, _context: RequestContext, body: Propose, payload: bytes
-    ) -> Reply | Awaitable[Reply]:
-        self.begun[body.command] += 1
-        reply = Reply(ProposeReply(body.command), (payload,))
-        return self._later(reply) if int(body.command) % 3 == 0 else reply
-
-    async def _later(self, reply: Reply) -> Reply:
-        for _ in range(5):
-            await trio.lowlevel.checkpoint()
-        return reply
+def test_a_question_and_its_answer() -> None:
+    """It is told once, with what the broker said of its metadata."""
+    talk = Talk()
+    talk.ask(b"x")
+    assert (talk.wakes, talk.outcomes) == (1, {})
+    talk.answer(talk.sent()[b"x"], b"done")
+    assert talk.result(b"x") == b"done"
+    answer = talk.outcomes[b"x"]
+    assert not isinstance(answer, Exception)
+    assert answer.metadata_version == 42
 
 
-def payload_of(number: int) -> bytes:
-    """Mostly small, sometimes larger than what any socket takes at once."""
-    size = Random(number).choice([0, 10, 1000, 70_000, 300_000])
-    return Random(number).randbytes(size)
+def test_answers_in_any_order() -> None:
+    """Fifty questions, answered from the last to the first: each gets its own."""
+    talk = Talk()
+    for number in range(50):
+        talk.ask(b"%d" % number)
+    for command, number in reversed(talk.sent().items()):
+        talk.answer(number, command)
+    assert [talk.result(b"%d" % number) for number in range(50)] == [
+        b"%d" % number for number in range(50)
+    ]
 
 
-async def ask(channel: Channel, number: int) -> None:
-    command, payload = b"%d" % number, payload_of(number)
-    answer = await channel.request(Propose(command), (payload,), timeout_seconds=60)
-    assert answer.body.result == command
-    assert bytes(answer.payload) == payload
+def test_an_answer_byte_by_byte() -> None:
+    """However the network cuts it, it is one answer."""
+    talk = Talk()
+    talk.ask(b"x")
+    number = talk.sent()[b"x"]
+    for byte in encode_response(number, Propose(b"whole")):
+        assert not talk.outcomes
+        talk.receive(bytes([byte]))
+    assert talk.result(b"x") == b"whole"
 
 
-async def converse(network: Network, host: str, test: Callable[[Channel], Awaitable[None]]) -> None:
-    """Run `test` with a channel to a server that echoes."""
-    async with trio.open_nursery() as nursery:
-        address = await nursery.start(network.serve, Echo().serve, Address(host, 0))
-        async with open_channel(await network.dial(address), Hello(), SMALL) as channel:
-            await test(channel)
-        nursery.cancel_scope.cancel()
-
-
-@pytest.fixture(params=["tcp", "simulated"])
-def talk(request: pytest.FixtureRequest) -> Talk:
-    if request.param == "tcp":
-        return lambda test: trio.run(converse, TcpNetwork(), "127.0.0.1", test)
-    node = SimulatedNetwork(Random(0)).node("n1")
-    return lambda test: run("a", partial(converse, node, "n1", test))
-
-
-def test_everybody_gets_their_own_answer(talk: Talk) -> None:
-    """Sixty at once through a window of eight, payloads from nothing to 300 kB."""
-
-    async def test(channel: Channel) -> None:
-        async with trio.open_nursery() as nursery:
-            for number in range(REQUESTS):
-                nursery.start_soon(ask, channel, number)
-
-    talk(test)
-
-
-def test_the_impatient_harm_nobody(talk: Talk) -> None:
-    """Every other one is cancelled, each at another moment; the rest is answered."""
-
-    async def hurry(channel: Channel, number: int) -> None:
-        with trio.CancelScope() as scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(ask, channel, number)
-                for _ in range(number):
-                    await trio.lowlevel.checkpoint()
-                scope.cancel()
-
-    async def test(channel: Channel) -> None:
-        async with trio.open_nursery() as nursery:
-            for number in range(REQUESTS):
-                nursery.start_soon(hurry if number % 2 else ask, channel, number)
-        await ask(channel, REQUESTS)
-        assert len(channel._calls) == 0
-        assert channel._outbox.queued_bytes == 0
-
-    talk(test)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_a_connection_that_breaks_at_any_moment(seed: int) -> None:
-    """Each request is answered, or fails; one that certainly did not happen was not begun."""
-    random, network, echo = Random(seed), SimulatedNetwork(Random(seed)), Echo()
-    outcomes: dict[bytes, RaftmqError | None] = {}
-
-    async def try_to_ask(channel: Channel, number: int) -> None:
-        outcomes[b"%d" % number] = None
-        try:
-            await ask(channel, number)
-        except (Disconnected, Unreachable, RequestTimedOut) as error:
-            outcomes[b"%d" % number] = error
-
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            address = await nursery.start(network.node("s").serve, echo.serve, Address("s", 1))
-            stream = await network.node("c").dial(address)
-            opening = open_channel(stream, Hello(), SMALL)
-            async with opening as channel, trio.open_nursery() as asking:
-                for number in range(REQUESTS):
-                    asking.start_soon(try_to_ask, channel, number)
-                await trio.sleep(random.uniform(0, 0.3))
-                network.reset("c", "s", late_seconds=0.1)
-            nursery.cancel_scope.cancel()
-
-    run(f"break {seed}", main)
-    assert len(outcomes) == REQUESTS
-    assert max(echo.begun.values(), default=0) <= 1
-    for command, error in outcomes.items():
-        if error is None:
-            assert echo.begun[command] == 1
-        elif error.definite:
-            assert echo.begun[command] == 0
-
-
-async def test_a_file_is_answered_over_tcp(tmp_path: Path) -> None:
-    """Slices of a file of 3 MB, of any size and place, between other answers."""
-    content = Random(0).randbytes(3_000_000)
-    file = OsFiles().open(tmp_path / "records", create=True)
-    file.write(0, [content])
-
-    def handle(_context: RequestContext, body: Propose, _payload: bytes) -> Reply:
-        position, length = map(int, body.command.split())
-        part = FileSlice(file, position, length)
-        return Reply(ProposeReply(body.command), (b"<", part, part, b">"))
-
-    async def fetch(channel: Channel, position: int, length: int) -> None:
-        command = b"%d %d" % (position, length)
-        answer = await channel.request(Propose(command), timeout_seconds=60)
-        part = content[position : position + length]
-        assert bytes(answer.payload) == b"<" + part + part + b">"
-
-    server = RpcServer(IDENTITY, {Propose: handle}, authorize=allow)
-    network = TcpNetwork()
-    async with trio.open_nursery() as nursery:
-        serve = partial(server.serve_stream, listener=BROKERS)
-        address = await nursery.start(network.serve, serve, Address("127.0.0.1", 0))
-        opening = open_channel(await network.dial(address), Hello())
-        async with opening as channel, trio.open_nursery() as fetching:
-            for length in (0, 1, 4000, 130_000, 200_000, 1_500_000, 3_000_000):
-                fetching.start_soon(fetch, channel, (3_000_000 - length) // 2, length)
-        nursery.cancel_scope.cancel()
-
-
-async def test_a_file_that_was_cut_ends_the_connection(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("number", "cls", "definite"),
+    [
+        (ErrorCode.NOT_CONTROLLER, NotController, True),
+        (ErrorCode.KAFKA_STORAGE_ERROR, StorageError, False),
+        (ErrorCode.REQUEST_TIMED_OUT, RequestTimedOut, False),
+        (31_000, ServerError, False),
+    ],
+)
+def test_an_error_is_told_as_what_it_is(
+    number: int, cls: type[RaftmqError], definite: bool
 ) -> None:
-    """The frame cannot be completed any more: the client hears of the end, not of other bytes."""
-    file = OsFiles().open(tmp_path / "records", create=True)
-    file.write(0, [bytes(1000)])
-    reply = Reply(ProposeReply(b""), (FileSlice(file, 0, 500_000),))
-    handlers = {Propose: lambda _context, _body, _payload: reply}
-    server, network = RpcServer(IDENTITY, handlers, authorize=allow), TcpNetwork()
-    async with trio.open_nursery() as nursery:
-        serve = partial(server.serve_stream, listener=BROKERS)
-        address = await nursery.start(network.serve, serve, Address("127.0.0.1", 0))
-        async with open_channel(await network.dial(address), Hello()) as channel:
-            with pytest.raises(Disconnected):
-                await channel.request(Propose(b""), timeout_seconds=60)
-        nursery.cancel_scope.cancel()
-    assert "ends at byte 1000" in caplog.text
+    """Its class, its text, and whether the question certainly was not acted on."""
+    talk = Talk()
+    talk.ask(b"x")
+    talk.receive(encode_response(talk.sent()[b"x"], error=number, message="told"))
+    error = talk.error(b"x")
+    assert type(error) is cls
+    assert error.definite is definite
+    assert "told" in str(error)
+
+
+# What is not sent
+
+
+def test_what_the_broker_does_not_serve() -> None:
+    """It told which requests it knows: others are refused here, for certain."""
+    talk = Talk()
+    with pytest.raises(UnsupportedVersion, match="BrokerHeartbeat in version 0: puppet does not"):
+        talk.conversation.send_one_way(BrokerHeartbeat(1, 0, 0))
+    assert not talk.sent()
+
+
+def test_what_is_too_large() -> None:
+    """The broker takes frames of 2,000 bytes; what is longer is refused, for certain."""
+    talk = Talk(hello=HelloReply("cluster-a", 7, VERSIONS, frame_bytes_max=2000))
+    with pytest.raises(MessageTooLarge, match="at most 2000"):
+        talk.ask(b"x", bytes(2000))
+    talk.ask(b"y", bytes(1900))
+    assert [*talk.sent()] == [b"y"]
+
+
+def test_one_may_be_in_flight() -> None:
+    """The second leaves when the first is answered, the third when the second is forgotten."""
+    talk = Talk(ONE)
+    talk.ask(b"1")
+    second = talk.ask(b"2")
+    talk.ask(b"3")
+    [(_, number)] = talk.sent().items()
+    talk.answer(number)
+    assert [*talk.sent()] == [b"2"]
+    talk.conversation.forget(second)
+    assert [*talk.sent()] == [b"3"]
+
+
+def test_who_is_forgotten_in_line_is_never_sent() -> None:
+    """And whoever stood behind is."""
+    talk = Talk(ONE)
+    talk.ask(b"1")
+    talk.conversation.forget(talk.ask(b"2"))
+    talk.ask(b"3")
+    talk.answer(talk.sent()[b"1"])
+    assert [*talk.sent()] == [b"3"]
+
+
+def test_a_late_answer_is_dropped() -> None:
+    """Nobody waits for it any more; the conversation goes on."""
+    talk = Talk()
+    call = talk.ask(b"1")
+    number = talk.sent()[b"1"]
+    talk.conversation.forget(call)
+    talk.answer(number)
+    assert not talk.outcomes
+    assert not talk.conversation.is_over
+
+
+def test_bytes_in_flight_are_limited() -> None:
+    """While 1,000 bytes wait to leave, nothing is added; once they have left, the next one is."""
+    talk = Talk(RpcLimits(bytes_in_flight_max=1000))
+    talk.ask(b"1", bytes(1000))
+    talk.ask(b"2")
+    outgoing = talk.conversation.outgoing
+    assert not talk.conversation.send_one_way(Propose(b"one way"))
+    assert outgoing.queued_bytes < 1100
+    assert [*talk.sent()] == [b"1", b"2"]
+    assert talk.conversation.send_one_way(Propose(b"one way"))
+    assert talk.sent() == {b"one way": 0}
+    assert not outgoing.queued_bytes
+
+
+# The end
+
+
+def test_the_end_is_told_to_all() -> None:
+    """In flight: it may have happened. In line, or later: nothing was sent."""
+    talk = Talk(ONE)
+    talk.ask(b"1")
+    talk.ask(b"2")
+    talk.sent()
+    talk.receive(b"")
+    assert type(talk.error(b"1")) is Disconnected
+    assert str(talk.error(b"1")) == "puppet: no answer to Propose: the other side hung up"
+    assert type(talk.error(b"2")) is Unreachable
+    assert [talk.error(command).definite for command in (b"1", b"2")] == [False, True]
+    with pytest.raises(Unreachable, match="had ended before: the other side hung up"):
+        talk.ask(b"3")
+    assert not talk.conversation.send_one_way(Propose(b""))
+
+
+def test_it_ends_once() -> None:
+    """The first reason is the reason."""
+    talk = Talk()
+    talk.conversation.end("enough")
+    talk.receive(b"")
+    assert (talk.ends, talk.conversation.reason) == (1, "enough")
+    assert not talk.conversation.is_fault
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\xff\xff\xff\xff\x00\x00\x00\x00",
+        encode_frame(b"\xc1"),
+        encode_response(1_000_000, Propose(b"never asked")),
+        encode_response(1, BrokerHeartbeatReply(is_fenced=False, may_shut_down=False)),
+    ],
+)
+def test_garbage_ends_it(garbage: bytes) -> None:
+    """Lengths, headers, numbers and bodies that cannot be: whoever waits hears of it."""
+    talk = Talk()
+    talk.ask(b"x")
+    talk.sent()
+    talk.receive(garbage)
+    assert type(talk.error(b"x")) is Disconnected
+    assert talk.conversation.is_fault
+
+
+def test_an_answer_to_what_still_stands_in_line() -> None:
+    """It was not sent, so this is no answer."""
+    talk = Talk(ONE)
+    talk.ask(b"1")
+    second = talk.ask(b"2")
+    talk.sent()
+    talk.answer(second.number)
+    assert talk.conversation.is_fault
+
+
+# Time
+
+
+def test_each_question_has_its_own_time() -> None:
+    """One for a second, one for an hour, one for ever: the first is told, and it is indefinite."""
+    talk = Talk()
+    for command, seconds in ((b"1", 1.0), (b"hour", 3600.0), (b"ever", math.inf)):
+        talk.ask(command, timeout_seconds=seconds)
+    number = talk.sent()[b"1"]
+    assert talk.look_at(0.5) == 1.0
+    assert talk.look_at(1.0) == 2.0
+    assert [*talk.outcomes] == [b"1"]
+    assert type(talk.error(b"1")) is RequestTimedOut
+    assert "Propose: no answer within 1 s" in str(talk.error(b"1"))
+    talk.answer(number)
+    assert not talk.conversation.is_over
+
+
+def test_time_in_line_counts() -> None:
+    """The one place is taken for ever: who waits for it is told in time."""
+    talk = Talk(ONE)
+    talk.ask(b"ever", timeout_seconds=math.inf)
+    talk.ask(b"1", timeout_seconds=1)
+    talk.look_at(1.0)
+    assert type(talk.error(b"1")) is RequestTimedOut
+
+
+def test_silence_is_death() -> None:
+    """A ping every 2 s, none of which is answered: after 8 s whoever waits hears of it."""
+    talk = Talk()
+    talk.ask(b"x")
+    talk.sent()
+    for now in (2.0, 4.0, 6.0):
+        assert talk.look_at(now) == now + 2
+    talk.sent()
+    assert talk.pings == 3
+    assert talk.look_at(8.0) == math.inf
+    assert str(talk.error(b"x")) == "puppet: no answer to Propose: silent for 8 s"
+
+
+def test_whoever_is_heard_is_alive() -> None:
+    """An answer to a ping every 2 s, for a minute; nobody asks anything else."""
+    talk = Talk()
+    for now in range(2, 60, 2):
+        assert talk.look_at(float(now)) == now + 2
+        talk.receive(encode_response(0))
+    assert not talk.conversation.is_over
+
+
+def test_a_long_request_is_no_silence() -> None:
+    """A MiB every 6 s: the broker takes it and has nothing to say, and is alive for 8 s more."""
+    talk = Talk()
+    talk.ask(b"long", bytes(4 * STEP_BYTES), timeout_seconds=1000)
+    outgoing = talk.conversation.outgoing
+    outgoing.take(0.0)
+    for now in (6.0, 12.0, 18.0):
+        talk.look_at(now)
+        outgoing.on_write(now)
+    talk.look_at(25.0)
+    assert not talk.conversation.is_over
+    talk.look_at(26.0)
+    assert talk.conversation.reason == "silent for 8 s"
+
+
+def test_who_takes_nothing_is_given_up() -> None:
+    """The broker is heard every second, but a write lasts for 30 s."""
+    talk = Talk()
+    talk.ask(b"x", timeout_seconds=1000)
+    talk.conversation.outgoing.take(0.0)
+    for now in range(1, 30):
+        talk.now = float(now)
+        talk.receive(encode_response(0))
+        assert talk.look_at(talk.now) <= 31
+    talk.look_at(30.0)
+    assert talk.conversation.reason == "took nothing for 30 s"
