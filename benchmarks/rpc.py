@@ -42,9 +42,9 @@ from raftmq.wire.messages.hello import Hello
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from raftmq.rpc.channel import Channel
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.reply import Piece
-    from raftmq.rpc.trio_channel import Channel
 
 MIB = 1 << 20
 ROUNDS = 5

@@ -14,7 +14,7 @@ import trio
 from benchmarks.broker_parts.process import BrokerFailed, BrokerProcess, Usage
 from benchmarks.log import folder
 from raftmq.client.network.channel import open_channel
-from raftmq.client.network.network import TcpNetwork
+from raftmq.client.network.network import AnyioTcpNetwork
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import RaftmqError
 from raftmq.model import Address
@@ -125,7 +125,7 @@ class Brokers:
         raise BrokerFailed(f"broker {node}, after {WAIT_SECONDS_MAX:g} s: {problem!s:.2000}")
 
     async def _ask(self, node: int, question: Request) -> MetadataReply:
-        stream = await TcpNetwork().dial(self._address(node))
+        stream = await AnyioTcpNetwork().dial(self._address(node))
         async with open_channel(stream, Hello(client_id="benchmark")) as channel:
             reply: MetadataReply = (await channel.request(question, timeout_seconds=10)).body
             return reply
@@ -193,4 +193,4 @@ def keep_ports(keeping: ExitStack, count: int) -> list[int]:
 
 
 def open_client(brokers: Brokers) -> Cluster:
-    return Cluster(brokers.addresses(), TcpNetwork(), random=Random(1), client_id="benchmark")
+    return Cluster(brokers.addresses(), AnyioTcpNetwork(), random=Random(1), client_id="benchmark")

@@ -58,6 +58,7 @@ from raftmq.rpc.context import ServerIdentity
 from raftmq.rpc.peers import Peers
 from raftmq.rpc.protocol import connections_within
 from raftmq.rpc.server import RpcServer
+from raftmq.rpc.trio_channel import TrioConnector
 from raftmq.wire.messages.hello import Hello
 
 if TYPE_CHECKING:
@@ -190,13 +191,8 @@ class Broker:
         self.settings, self.quorum, self._host, self._meta = settings, quorum, host, meta
         self._directory = directory
         node_id = settings.node_id
-        self._peers = Peers(
-            host.network.dial,
-            make_hello=self._hello,
-            random=host.random,
-            on_left=self._on_left,
-            **host.rpc_arguments(),
-        )
+        connector = TrioConnector(host.network, self._hello, **host.rpc_arguments())
+        self._peers = Peers(connector, random=host.random, on_left=self._on_left)
         self.clock = BrokerClock(node_id, directory.now_ms)
         directory.now_ms = self.clock.stamp_ms  # corrected where this clock is wrong (0026)
         self.office = ControllerLeadership(

@@ -14,7 +14,7 @@ import anyio
 
 from raftmq.client.administration.admin import Admin
 from raftmq.client.consumer.consumer import Consumer
-from raftmq.client.network.network import TcpNetwork
+from raftmq.client.network.network import AnyioTcpNetwork
 from raftmq.client.options import check_options
 from raftmq.client.producer.options import producer_options
 from raftmq.client.producer.producer import Producer
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from raftmq.client.consumer.options import ConsumerArguments
-    from raftmq.client.network.network import Network
+    from raftmq.client.network.network import AnyioNetwork
     from raftmq.client.producer.options import ProducerArguments
     from raftmq.model import Address
 
@@ -106,7 +106,7 @@ class Client:
         *,
         client_id: str = "",
         connect_timeout_ms: float = CONNECT_TIMEOUT_MS,
-        network: Network | None = None,
+        network: AnyioNetwork | None = None,
         random: Random | None = None,
         now_ms: Callable[[], int] | None = None,
     ) -> None:
@@ -115,7 +115,7 @@ class Client:
         self._now_ms = now_ms or _now_ms
         self._connect_timeout_ms = connect_timeout_ms
         self._cluster = Cluster(
-            addresses, network or TcpNetwork(), random=self._random, client_id=client_id
+            addresses, network or AnyioTcpNetwork(), random=self._random, client_id=client_id
         )
         self._was_opened = self._is_open = False
         self.admin = Admin(self._cluster)

@@ -2,8 +2,8 @@
 
 Owns the three tasks of the stream: one reads, one writes, one checks the deadlines of both, so that
 no frame needs a timer of its own. What frames mean, servers (`server.py`) and channels
-(`channel.py`) know. Any error of reading or sending ends this connection, with one log line, and
-harms no other.
+(`trio_channel.py`) know. Any error of reading or sending ends this connection, with one log line,
+and harms no other.
 """
 
 from __future__ import annotations
@@ -219,6 +219,7 @@ class Connection:
     Attributes:
         reason: why it ended; empty before.
         heard_at: when the last byte arrived.
+        on_end: called once, with the reason.
     """
 
     def __init__(
@@ -232,6 +233,7 @@ class Connection:
     ) -> None:
         self.name, self.limits = name, limits
         self.reason = ""
+        self.on_end: Callable[[str], object] = lambda _reason: None
         self.heard_at = trio.current_time()
         self.outbox = Outbox(stream, run_sync)
         self._stream = stream
@@ -343,6 +345,7 @@ class Connection:
         self._scope.cancel()
         level = logging.WARNING if is_fault else logging.INFO
         logger.log(level, "connection ended: with=%s reason=%s", self.name, reason)
+        self.on_end(reason)
 
     async def finish(self, reason: str) -> None:
         """End after everything was sent and the peer has had a moment to read it.

@@ -1,34 +1,30 @@
 """Connections to other brokers by id: dials on first use, backs off, retries, follows addresses.
 
 `Peers` owns which brokers there are, `Peer` the connection to one. Addresses come from the
-metadata: its follower calls `set_addresses`. At most one channel to a broker is open.
+metadata: a broker's follower of the metadata, or the `Cluster` of a client, calls `set_addresses`.
+At most one channel to a broker is open. Runs on asyncio or trio; a Connector opens the channels.
 """
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
-import trio
+import anyio
 
 from raftmq.errors import RaftmqError, Unreachable
 from raftmq.rpc.backoff import Backoff, Pauses
-from raftmq.rpc.protocol import RpcLimits
-from raftmq.rpc.trio_channel import open_channel
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from random import Random
 
+    from anyio.abc import TaskGroup, TaskStatus
+
     from raftmq.model import Address
-    from raftmq.rpc.connection import RunSync
-    from raftmq.rpc.reply import Answer, Payload
-    from raftmq.rpc.trio_channel import Channel
+    from raftmq.rpc.channel import Channel, Connector
+    from raftmq.rpc.reply import Answer
+    from raftmq.wire.batch.header import Buffer
     from raftmq.wire.bodies import Request
-    from raftmq.wire.messages.hello import Hello
-
-
-logger = logging.getLogger("raftmq.rpc")
 
 
 # -- Peer -----------------------------------------------------------------------------------------
@@ -39,18 +35,12 @@ logger = logging.getLogger("raftmq.rpc")
 # outcome, so that retrying callers are slowed to the pace of the pauses.
 
 
-Dial: TypeAlias = "Callable[[Address], Awaitable[trio.abc.Stream]]"
-
-
 class Dialling(NamedTuple):
     """How to reach a broker; the same for all of them."""
 
-    dial: Dial  # raises RaftmqError, OSError, or what streams raise
-    make_hello: Callable[[], Hello]
+    connector: Connector
     random: Random
-    limits: RpcLimits
     pauses: Pauses
-    run_sync: RunSync
     on_left: Callable[[int], None]  # called when the channel with this broker has ended
 
 
@@ -63,7 +53,7 @@ class Attempt:
 
     def __init__(self) -> None:
         self.problem = ""
-        self.done = trio.Event()
+        self.done = anyio.Event()
 
     def settle(self, problem: str) -> None:
         self.problem = problem
@@ -78,8 +68,8 @@ class Peer:
         self._backoff = Backoff(dialling.random, dialling.pauses)
         self._channel: Channel | None = None
         self._attempt: Attempt | None = None  # None while no caller wants a channel
-        self._asked = trio.lowlevel.ParkingLot()
-        self._round = trio.CancelScope()  # of one attempt and its pause; `move` cancels it
+        self._asked = anyio.Event()
+        self._round = anyio.CancelScope()  # of one attempt and its pause; `move` cancels it
         self._is_gone = False
         self._problem = ""  # last one logged, so that a repeated one is not
 
@@ -103,12 +93,12 @@ class Peer:
         self._is_gone = True
         self._hang_up("it left the cluster")
         self._settle("it left the cluster")
-        self._asked.unpark_all()
+        self._asked.set()
 
     async def request(
         self,
         body: Request,
-        payload: Payload = (),
+        payload: Sequence[Buffer] = (),
         *,
         timeout_seconds: float,
         trace: Mapping[str, str] | None = None,
@@ -116,11 +106,11 @@ class Peer:
         """See `Channel.request`; Unreachable also where there is no connection in time."""
         channel = self._channel
         if channel is None or channel.is_ended:  # not dialled yet, or broken since
-            begin = trio.current_time()
+            begin = anyio.current_time()
             # Until Hello has succeeded or failed, within the timeout.
             channel = await self._connected(timeout_seconds)
             # The timeout is for both: what dialling took is gone.
-            timeout_seconds -= trio.current_time() - begin
+            timeout_seconds -= anyio.current_time() - begin
         return await channel.request(body, payload, timeout_seconds=timeout_seconds, trace=trace)
 
     def ask(
@@ -137,7 +127,7 @@ class Peer:
         self._channel.ask(body, on_outcome, timeout_seconds=timeout_seconds)
         return True
 
-    def send_one_way(self, body: Request, payload: Payload = ()) -> bool:
+    def send_one_way(self, body: Request, payload: Sequence[Buffer] = ()) -> bool:
         """False if not sent; without a channel one is dialled for the next request."""
         if self._channel is not None and not self._channel.is_ended:
             return self._channel.send_one_way(body, payload)
@@ -148,15 +138,16 @@ class Peer:
         """Until `close`, or cancelled."""
         try:
             while not self._is_gone:
-                with trio.CancelScope() as self._round:
+                with anyio.CancelScope() as self._round:
                     while self._attempt is None and not self._is_gone:
+                        self._asked = anyio.Event()
                         # Until a caller wants a channel, or the broker is removed.
-                        await self._asked.park()
+                        await self._asked.wait()
                     if not self._is_gone:
                         await self._try()  # for as long as the channel lives
                         # After every end, also of a good channel: a broker that accepts and
                         # hangs up would be dialled in a loop otherwise.
-                        await trio.sleep(self._backoff.next_seconds())
+                        await anyio.sleep(self._backoff.next_seconds())
         finally:
             # Callers must not wait for an attempt that no task will make.
             self._is_gone = True
@@ -170,7 +161,7 @@ class Peer:
     def _ask(self) -> Attempt:
         if self._attempt is None:  # the first caller of this attempt wakes the dialling task
             self._attempt = Attempt()
-            self._asked.unpark_all()
+            self._asked.set()
         return self._attempt
 
     def _settle(self, problem: str) -> None:
@@ -184,7 +175,7 @@ class Peer:
             raise self._unreachable("this node has stopped calling it")
         attempt = self._ask()
         # Ends with Hello, with a failed attempt, or by the caller's timeout.
-        with trio.move_on_after(timeout_seconds):
+        with anyio.move_on_after(timeout_seconds):
             await attempt.done.wait()  # settled by Hello, by a failure, or by `close`
             problem = attempt.problem
         # The channel may have ended between its Hello and this task's turn.
@@ -197,39 +188,30 @@ class Peer:
 
     async def _try(self) -> None:
         """Dial, say Hello, and stay until the channel has ended."""
-        seconds_max = self._dialling.limits.hello_seconds_max
+        name = f"broker-{self._broker_id} address={self._address}"
         try:
-            with trio.fail_after(seconds_max):
-                # The connect timeout of the network applies as well.
-                stream = await self._dialling.dial(self._address)
-            await self._serve(stream)  # Hello, then the life of the channel
-        except trio.TooSlowError:  # a host that drops packets
-            self._tell(f"no connection within {seconds_max:g} s")
-        # Refused, reset, or a refused Hello: wait and dial again.
-        except (RaftmqError, OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            async with self._dialling.connector.open(self._address, name=name) as channel:
+                await self._serve(channel)  # the life of the channel
+        # Refused, no answer, or a refused Hello: `run` pauses, then dials again if a caller asks.
+        except RaftmqError as error:
             self._tell(str(error) or repr(error))
 
-    async def _serve(self, stream: trio.abc.Stream) -> None:
-        dialling = self._dialling
-        make_hello, limits, run_sync = dialling.make_hello, dialling.limits, dialling.run_sync
-        name = f"broker-{self._broker_id} address={self._address}"
-        hello = make_hello()
-        async with open_channel(stream, hello, limits, name=name, run_sync=run_sync) as channel:
-            self._check(channel, hello)
-            self._channel = channel
-            self._problem = ""
-            self._backoff.reset()
-            self._settle("")
-            # The reader's task ends the channel: the broker hung up, went silent, or `_hang_up`.
-            try:
-                await channel.wait_ended()  # the reader notices the end; pings find a silent peer
-            finally:
-                self._channel = None
-                dialling.on_left(self._broker_id)
+    async def _serve(self, channel: Channel) -> None:
+        self._check(channel)
+        self._channel = channel
+        self._problem = ""
+        self._backoff.reset()
+        self._settle("")
+        # The reader's task ends the channel: the broker hung up, went silent, or `_hang_up`.
+        try:
+            await channel.wait_ended()  # the reader notices the end; pings find a silent peer
+        finally:
+            self._channel = None
+            self._dialling.on_left(self._broker_id)
 
-    def _check(self, channel: Channel, hello: Hello) -> None:
+    def _check(self, channel: Channel) -> None:
         """An address may belong to another node by now: check who answers."""
-        server = channel.server
+        hello, server = channel.hello, channel.server
         if server.node_id != self._broker_id:  # the address belongs to another node now
             raise Unreachable(f"broker {server.node_id} answers there")
         # Another cluster uses that address.
@@ -242,7 +224,9 @@ class Peer:
         if problem != self._problem:  # logged once for each problem
             self._problem = problem
             where = f"broker={self._broker_id} address={self._address}"
-            logger.warning("broker unreachable: %s reason=%s", where, problem)
+            self._dialling.connector.logger.warning(
+                "broker unreachable: %s reason=%s", where, problem
+            )
 
 
 # -- Peers ----------------------------------------------------------------------------------------
@@ -253,21 +237,16 @@ class Peers:
 
     def __init__(
         self,
-        dial: Dial,
+        connector: Connector,
         *,
-        make_hello: Callable[[], Hello],
         random: Random,
-        limits: RpcLimits | None = None,
         pauses: Pauses | None = None,
         on_left: Callable[[int], None] = lambda _broker_id: None,
-        run_sync: RunSync = trio.to_thread.run_sync,
     ) -> None:
         """`on_left` is called when the channel with a broker has ended, for any reason."""
-        self._dialling = Dialling(
-            dial, make_hello, random, limits or RpcLimits(), pauses or Pauses(), run_sync, on_left
-        )
+        self._dialling = Dialling(connector, random, pauses or Pauses(), on_left)
         self._peers: dict[int, Peer] = {}
-        self._nursery: trio.Nursery | None = None
+        self._tasks: TaskGroup | None = None
 
     def set_addresses(self, addresses: Mapping[int, Address]) -> None:
         """The complete list; channels to brokers that left or moved are closed."""
@@ -277,7 +256,7 @@ class Peers:
         for broker_id, address in addresses.items():
             peer = self._peers.get(broker_id)
             if peer is None:
-                # Before `run` there is no nursery; `run` starts those that are known then.
+                # Before `run` there is no task group; `run` starts those that are known then.
                 self._add(broker_id, address)
             elif peer.address != address:
                 peer.move(address)
@@ -290,7 +269,7 @@ class Peers:
         self,
         broker_id: int,
         body: Request,
-        payload: Payload = (),
+        payload: Sequence[Buffer] = (),
         *,
         timeout_seconds: float,
         trace: Mapping[str, str] | None = None,
@@ -304,7 +283,7 @@ class Peers:
         peer = self._peers.get(broker_id)
         if peer is None:  # not in the metadata (yet)
             # A caller that retries at once must not starve the loop.
-            await trio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
             raise Unreachable(f"broker {broker_id}: no address is known")
         return await peer.request(body, payload, timeout_seconds=timeout_seconds, trace=trace)
 
@@ -320,24 +299,24 @@ class Peers:
         peer = self._peers.get(broker_id)
         return peer is not None and peer.ask(body, on_outcome, timeout_seconds=timeout_seconds)
 
-    def send_one_way(self, broker_id: int, body: Request, payload: Payload = ()) -> bool:
+    def send_one_way(self, broker_id: int, body: Request, payload: Sequence[Buffer] = ()) -> bool:
         """False if not sent: unknown broker, no channel, or too many bytes queued."""
         peer = self._peers.get(broker_id)
         return peer is not None and peer.send_one_way(body, payload)
 
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled."""
         try:
-            async with trio.open_nursery() as self._nursery:
+            async with anyio.create_task_group() as self._tasks:
                 for peer in self._peers.values():
-                    self._nursery.start_soon(peer.run)
+                    self._tasks.start_soon(peer.run)
                 task_status.started()
-                # Keeps the nursery open for peers that are added later.
-                await trio.sleep_forever()
+                # Keeps the task group open for peers that are added later.
+                await anyio.sleep_forever()
         finally:
-            self._nursery = None
+            self._tasks = None
 
     def _add(self, broker_id: int, address: Address) -> None:
         peer = self._peers[broker_id] = Peer(broker_id, address, self._dialling)
-        if self._nursery is not None:
-            self._nursery.start_soon(peer.run)
+        if self._tasks is not None:  # before `run`, that starts it
+            self._tasks.start_soon(peer.run)

@@ -1,39 +1,27 @@
-"""The RPC protocol without I/O: addresses, limits, calls in flight, and what a server supports.
+"""The RPC protocol without I/O: addresses, limits, and what a server supports.
 
 Pure: clients on any event loop share it with brokers, so nothing here may know trio. Owns every
-limit of a connection and the correlation of answers with requests. (Kafka: InFlightRequests,
-ApiVersions)
+limit of a connection. (Kafka: ApiVersions)
 """
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from ipaddress import IPv6Address
-from itertools import count
 from typing import TYPE_CHECKING
 
-from raftmq.errors import (
-    InvalidConfig,
-    MessageTooLarge,
-    RemoteProtocolError,
-    RequestTimedOut,
-    UnsupportedVersion,
-    error_for,
-)
+from raftmq.errors import InvalidConfig, MessageTooLarge, UnsupportedVersion
 from raftmq.model import PORT_MAX, Address
-from raftmq.rpc.reply import NOBODY, Answer, payload_length
-from raftmq.wire.envelopes import decode_reply, encode_request
+from raftmq.rpc.reply import payload_length
+from raftmq.wire.envelopes import encode_request
 from raftmq.wire.frames import LENGTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from raftmq.errors import RaftmqError
     from raftmq.rpc.reply import Payload
     from raftmq.wire.bodies import Request
-    from raftmq.wire.envelopes import ResponseHeader
     from raftmq.wire.messages.hello import HelloReply
 
 
@@ -101,162 +89,6 @@ def _port_problem(port: str) -> str:
     if _PORT.fullmatch(port) and 1 <= int(port) <= PORT_MAX:
         return ""
     return f"port {port!r} is no number from 1 to {PORT_MAX}"
-
-
-# -- Calls ----------------------------------------------------------------------------------------
-# Requests without an answer yet: in flight, or in line for a place there.
-#
-# Owns correlation ids and deadlines. No request has a cancel scope, a timer or a task of its own:
-# one task of the connection checks all deadlines (`expire`), and an answer wakes its caller.
-#
-# Invariants: a request is settled once, by an answer, its deadline or the end of the connection; a
-# cancelled request is forgotten, and its late answer is dropped.
-
-
-class Call:
-    """One request and, once it is known, its outcome."""
-
-    __slots__ = (
-        "deadline", "head", "number", "on_outcome", "outcome", "payload", "request", "timeout",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        number: int,
-        request: type[Request],
-        *,
-        timeout: float,
-        now: float,
-        on_outcome: Callable[[Answer | RaftmqError], None] | None = None,
-    ) -> None:
-        self.on_outcome = on_outcome
-        self.number, self.request, self.timeout = number, request, timeout
-        self.deadline = now + timeout
-        self.head, self.payload = b"", _NOTHING
-        self.outcome: Answer | RaftmqError | None = None
-
-    def settle(self, outcome: Answer | RaftmqError) -> None:
-        assert self.outcome is None, "answered twice"
-        self.outcome = outcome
-        if self.on_outcome is not None:
-            self.on_outcome(outcome)
-
-
-class Calls:
-    """`send` is called with each call that may leave; `may_send` says whether bytes are left."""
-
-    def __init__(
-        self, *, in_flight_max: int, send: Callable[[Call], None], may_send: Callable[[], bool]
-    ) -> None:
-        self._in_flight_max, self._send, self._may_send = in_flight_max, send, may_send
-        self._numbers = count(1)  # 0 marks requests without an answer
-        self._number_max = 0
-        self._in_flight: dict[int, Call] = {}
-        self._in_line: dict[int, Call] = {}  # waiting for a place in flight, oldest first
-        self._patient = 0  # long polls and other delayed requests among those in flight
-
-    def __len__(self) -> int:
-        return len(self._in_flight) + len(self._in_line)
-
-    def next_number(self) -> int:
-        """The correlation id of a call that is `enter`ed at once."""
-        return next(self._numbers)
-
-    def enter(self, call: Call, *, waits: bool = True) -> None:
-        """Send the call when it is its turn; with `waits=False` at once, ahead of the line."""
-        self._number_max = call.number
-        if not waits:  # must not be overtaken, see `Channel.ask`
-            self._send_one(call)
-            return
-        self._in_line[call.number] = call
-        self.send_next()
-
-    def _send_one(self, call: Call) -> None:
-        self._in_flight[call.number] = call
-        self._patient += _is_patient(call)
-        self._send(call)
-        call.head, call.payload = b"", _NOTHING  # sent: the buffers need not live until the answer
-
-    def send_next(self) -> None:
-        """Send from the line as long as there are places and bytes."""
-        while self._in_line and self._has_place() and self._may_send():
-            number = next(iter(self._in_line))
-            self._send_one(self._in_line.pop(number))
-
-    def _has_place(self) -> bool:
-        """Delayed requests do not count, here as in the window of the server: a consumer's long
-        poll must not take the place of a commit."""
-        return len(self._in_flight) - self._patient < self._in_flight_max
-
-    def find(self, number: int) -> Call | None:
-        """The call that an answer belongs to; None if its caller gave up meanwhile.
-
-        Raises:
-            RemoteProtocolError: no such request was ever sent.
-        """
-        call = self._in_flight.get(number)
-        # A forgotten call had a number that was given out; anything else is a broken peer.
-        if call is None and (number > self._number_max or number in self._in_line):
-            raise RemoteProtocolError(f"an answer to request {number}, which was not sent")
-        return call
-
-    def on_answer(self, answer: ResponseHeader, payload: bytes | memoryview) -> None:
-        """Settle the call that it answers, if that is still waited for.
-
-        Raises:
-            RemoteProtocolError: it answers no request that was sent.
-        """
-        number = answer.correlation_id
-        call = None if number == NOBODY else self.find(number)
-        if call is None:  # one-way sign of life, or a caller that gave up
-            return
-        if answer.error:
-            self.settle(call, error_for(answer.error, answer.message))
-        else:
-            body = decode_reply(call.request.reply, answer.body)
-            self.settle(call, Answer(body, payload, answer.metadata_version, answer.throttle_ms))
-
-    def settle(self, call: Call, outcome: Answer | RaftmqError) -> None:
-        self.forget(call)
-        call.settle(outcome)
-
-    def forget(self, call: Call) -> None:
-        """Drop the call: it is settled, or its caller gave up. Its place goes to the next."""
-        if self._in_flight.pop(call.number, None) is None:
-            self._in_line.pop(call.number, None)
-        else:
-            self._patient -= _is_patient(call)
-        self.send_next()
-
-    def expire(self, now: float) -> float:
-        """Fail the calls whose deadline has passed; returns the next deadline."""
-        # A list: settling changes both dicts.
-        for call in [*self._in_flight.values(), *self._in_line.values()]:
-            if call.deadline <= now:  # the server is slow or hangs, or the answer is lost
-                what = f"{call.request.__name__}: no answer within {call.timeout:g} s"
-                self.settle(call, RequestTimedOut(what))
-        calls = (*self._in_flight.values(), *self._in_line.values())
-        return min((call.deadline for call in calls), default=math.inf)
-
-    def fail(
-        self,
-        sent: Callable[[Call], RaftmqError],
-        in_line: Callable[[Call], RaftmqError],
-    ) -> None:
-        """The connection has ended: fail all calls, those in flight with `sent`."""
-        failed = [(call, sent) for call in self._in_flight.values()]
-        failed += [(call, in_line) for call in self._in_line.values()]
-        # Emptied first: a callback may enter or forget calls.
-        self._in_flight, self._in_line, self._patient = {}, {}, 0
-        for call, error_of in failed:
-            call.settle(error_of(call))
-
-
-def _is_patient(call: Call) -> bool:
-    return call.request.is_patient
-
-
-_NOTHING: Payload = ()
 
 
 # -- Limits ---------------------------------------------------------------------------------------

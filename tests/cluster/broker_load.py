@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from raftmq.client.administration.topics import create_topic, wait_leaders
-from raftmq.client.network.network import TcpNetwork
+from raftmq.client.network.network import AnyioTcpNetwork
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import OffsetOutOfRange, RaftmqError
 from raftmq.wire.batch.header import iter_batches
@@ -109,7 +109,7 @@ class Load(LoadThread):
             addresses = list(self._addresses.values())
             for watch in self._watches.values():
                 await watch.wait_brokers(self._addresses.keys())  # each may place the topic
-            async with Cluster(addresses, TcpNetwork(), random=Random()) as cluster:
+            async with Cluster(addresses, AnyioTcpNetwork(), random=Random()) as cluster:
                 deadline = trio.current_time() + 30.0
                 await create_topic(
                     cluster,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from raftmq.model import Address
-    from raftmq.rpc.trio_channel import Channel
+    from raftmq.rpc.channel import Channel
     from raftmq.wire.messages.metadata import MetadataReply
 
 LOOK_SECONDS = 0.05

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from raftmq.client.network.network import TcpNetwork
+from raftmq.client.network.network import AnyioTcpNetwork
 from raftmq.client.routing.cluster import Cluster
 from raftmq.wire.batch.records import encode_batch
 from tests.producing import produce
@@ -59,7 +59,7 @@ def fill(brokers: BrokerCluster, topic: str, partition: int, values: Sequence[by
     """A record for each value, in a batch of its own; the time of the n-th is n seconds."""
 
     async def send() -> None:
-        async with Cluster([brokers.address(1)], TcpNetwork(), random=Random()) as cluster:
+        async with Cluster([brokers.address(1)], AnyioTcpNetwork(), random=Random()) as cluster:
             for number, value in enumerate(values):
                 batch = bytes(encode_batch(values=[value], timestamp=1000 * number))
                 await produce(cluster, topic, partition, batch)

@@ -14,7 +14,7 @@ from raftmq import testing
 from raftmq.cli.main import main
 from raftmq.client.group.coordinator import CoordinatorLookup, checked
 from raftmq.client.group.planning import encode_assignment, encode_subscription
-from raftmq.client.network.network import TcpNetwork
+from raftmq.client.network.network import AnyioTcpNetwork
 from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import GroupSubscribedToTopic, InvalidUpdateVersion, NonEmptyGroup
@@ -70,7 +70,7 @@ def rows(server: Server, line: str) -> list[dict[str, Any]]:
 
 async def join(server: Server) -> str:
     """Be the one member, with one partition, and fall silent. Returns its id."""
-    network = TcpNetwork()
+    network = AnyioTcpNetwork()
     async with Cluster(server.addresses, network, random=Random(), client_id="worker") as cluster:
         coordinator, member_id = CoordinatorLookup(cluster, GROUP), ""
         protocols = (Protocol("range", encode_subscription(["orders"])),)
@@ -87,7 +87,7 @@ async def join(server: Server) -> str:
 
 
 async def leave(server: Server, member_id: str) -> None:
-    async with Cluster(server.addresses, TcpNetwork(), random=Random()) as cluster:
+    async with Cluster(server.addresses, AnyioTcpNetwork(), random=Random()) as cluster:
         body = LeaveGroup(GROUP, (LeavingMember(member_id),))
         checked(await ask(CoordinatorLookup(cluster, GROUP), body))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from raftmq.client.administration.results import PartitionDetails
-    from raftmq.rpc.trio_channel import Channel
+    from raftmq.rpc.channel import Channel
     from tests.cluster.broker_cluster import BrokerCluster
 
 pytestmark = pytest.mark.cluster

@@ -19,7 +19,7 @@ import pytest
 import trio
 
 from raftmq.client.administration.topics import create_topic, delete_topic, wait_leaders
-from raftmq.client.network.network import TcpNetwork
+from raftmq.client.network.network import AnyioTcpNetwork
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import Closed, InvalidConfig, InvalidRequest, Unreachable
 from raftmq.testing import broker, cluster
@@ -56,7 +56,7 @@ with cluster(3) as server:
 
 
 def client_of(server: Server) -> Cluster:
-    return Cluster(server.addresses, TcpNetwork(), random=Random())
+    return Cluster(server.addresses, AnyioTcpNetwork(), random=Random())
 
 
 def batch(value: bytes) -> bytes:

@@ -38,17 +38,7 @@ TWINS = {
 BLOCKING = "raftmq.sync."
 
 # Names with several classes today, and how many. None may be added.
-AMBIGUOUS_CLASSES = {
-    # Two stacks of connections do the same, of clients and of brokers.
-    "Attempt": 2,
-    "Channel": 2,
-    "Dialling": 2,
-    "Network": 2,
-    "Peer": 2,
-    "Peers": 2,
-    "TcpNetwork": 2,
-    "TcpStream": 2,
-}
+AMBIGUOUS_CLASSES: dict[str, int] = {}
 
 LOGGER = re.compile(r"getLogger\((.*?)\)")
 AREA = re.compile(r'"((?:raftmq|spark_io)(?:\.\w+)?)"')

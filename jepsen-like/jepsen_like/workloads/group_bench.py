@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from jepsen_like.history.recorder import Recorder
     from jepsen_like.workloads.witness import Notes
-    from raftmq.client.network.network import Network
+    from raftmq.client.network.network import AnyioNetwork
 
 
 class Progress:
@@ -46,7 +46,7 @@ class GroupBench:
     random: Random
     notes: Notes
     progress: Progress = field(default_factory=Progress)
-    network: Callable[[str], Network] | None = None
+    network: Callable[[str], AnyioNetwork] | None = None
 
     def new_cluster(self, name: str) -> WitnessedCluster:
         """With connections of its own."""

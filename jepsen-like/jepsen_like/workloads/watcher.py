@@ -18,7 +18,7 @@ from jepsen_like.workloads.sending import error_text
 from jepsen_like.workloads.view import snapshot_of
 from raftmq.client.administration.topics import all_metadata
 from raftmq.client.client import parse_bootstrap
-from raftmq.client.network.network import TcpNetwork
+from raftmq.client.network.network import AnyioTcpNetwork
 from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import RaftmqError
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 def new_cluster(bootstrap: str | Sequence[str], name: str, random: Random) -> Cluster:
-    return Cluster(parse_bootstrap(bootstrap), TcpNetwork(), random=random, client_id=name)
+    return Cluster(parse_bootstrap(bootstrap), AnyioTcpNetwork(), random=random, client_id=name)
 
 
 class Watcher:

@@ -16,7 +16,7 @@ from jepsen_like.history.event import Type
 from jepsen_like.workloads.keys import key_of
 from jepsen_like.workloads.sending import error_text
 from raftmq.client.client import parse_bootstrap
-from raftmq.client.network.network import TcpNetwork
+from raftmq.client.network.network import AnyioTcpNetwork
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import RaftmqError, error_for
 from raftmq.wire.bodies import ABSENT
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from jepsen_like.history.recorder import Recorder
-    from raftmq.client.network.network import Network
+    from raftmq.client.network.network import AnyioNetwork
     from raftmq.rpc.reply import Answer
     from raftmq.wire.batch.header import Buffer
     from raftmq.wire.bodies import Request
@@ -166,11 +166,11 @@ class WitnessedCluster(Cluster):
         process: str,
         *,
         random: Random,
-        network: Network | None = None,
+        network: AnyioNetwork | None = None,
     ) -> None:
         """`network`: in place of this machine's."""
         addresses = parse_bootstrap(bootstrap)
-        super().__init__(addresses, network or TcpNetwork(), random=random, client_id=process)
+        super().__init__(addresses, network or AnyioTcpNetwork(), random=random, client_id=process)
         self._notes, self._process = notes, process
         self._silent_until = 0.0
         self.is_dead = False

@@ -1,8 +1,7 @@
-"""The tasks of one connection: reader, writer and timer around `conversation.py`, over a stream.
+"""The channel of programs, on asyncio or trio: reader, writer and timer around a `Conversation`.
 
-No request has a task of its own. A channel that has ended stays so; `peer.py` opens the next. A
-caller may be cancelled at any time: only the writing task touches the stream, so a frame that was
-begun is written whole, and its answer is dropped.
+No request has a task of its own. A caller may be cancelled at any time: only the writing task
+touches the stream, so a frame that was begun is written whole, and its answer is dropped.
 """
 
 from __future__ import annotations
@@ -13,17 +12,22 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from raftmq.client.network.conversation import Conversation
+from raftmq.client.network.outgoing import Outgoing
+from raftmq.errors import RemoteProtocolError, Unreachable
+from raftmq.rpc.channel import Channel, opened
+from raftmq.rpc.conversation import Call, Conversation
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Answer
+from raftmq.wire.frames import FrameReader
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from raftmq.client.network.network import Stream
+    from raftmq.client.network.network import AnyioNetwork, Stream
+    from raftmq.model import Address
     from raftmq.wire.batch.header import Buffer
     from raftmq.wire.bodies import Request
-    from raftmq.wire.messages.hello import Hello, HelloReply
+    from raftmq.wire.messages.hello import Hello
 
 
 logger = logging.getLogger("raftmq.client")
@@ -67,75 +71,43 @@ READ_BYTES_MAX = 512 << 10  # while full reads show that much arrives, as in fet
 CLOSE_SECONDS_MAX = 1.0  # a broker that does not answer the close must not delay the program's end
 
 
-class Channel:
-    """One connection; see `open_channel`.
-
-    Attributes:
-        server: what the broker said of itself; only after Hello.
-    """
-
-    server: HelloReply
+class AnyioChannel(Channel):
+    """See `open_channel`."""
 
     def __init__(self, stream: Stream, *, name: str, limits: RpcLimits) -> None:
-        self._stream, self._limits = stream, limits
+        self._stream = stream
         self._ended, self._scope = anyio.Event(), anyio.CancelScope()
         self._queued, self._alarm = anyio.Event(), anyio.CancelScope()
         self._read_bytes = READ_BYTES
-        self._conversation = Conversation(
-            name,
-            limits,
-            now=anyio.current_time(),
-            wake=lambda: self._queued.set(),
-            on_end=self._on_end,
+        self._frames = FrameReader(
+            frame_bytes_max=limits.frame_bytes_max, header_bytes_max=limits.header_bytes_max
         )
-        self._outgoing = self._conversation.outgoing
-
-    @property
-    def is_ended(self) -> bool:
-        """No request is sent any more."""
-        return self._conversation.is_over
-
-    @property
-    def reason(self) -> str:
-        """Why it has ended."""
-        return self._conversation.reason
+        self._outgoing = Outgoing(wake=lambda: self._queued.set())
+        now = anyio.current_time()
+        conversation = Conversation(name, limits, self._outgoing, now=now, on_end=self._on_end)
+        super().__init__(conversation, now=anyio.current_time, look_by=self._ring_by)
 
     async def wait_ended(self) -> None:
         await self._ended.wait()
 
-    def end(self, reason: str) -> None:
-        """End now; queued requests are lost. Does nothing the second time."""
-        self._conversation.end(reason)
-
     async def request(
-        self, body: Request, payload: Sequence[Buffer] = (), *, timeout_seconds: float
+        self,
+        body: Request,
+        payload: Sequence[Buffer] = (),
+        *,
+        timeout_seconds: float,
+        trace: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Send a request, and wait for the answer.
-
-        Args:
-            payload: follows the body; its buffers must not change before the answer has come, or,
-                where the wait was cancelled, before the channel has ended.
-            timeout_seconds: for all of it, including the wait for a place among the requests in
-                flight.
-
-        Raises:
-            Unreachable: the channel had ended before anything was sent. Definite.
-            Disconnected: it ended after that. Indefinite.
-            RequestTimedOut: no answer in time. Indefinite.
-            MessageTooLarge, UnsupportedVersion: the broker would not accept it. Definite.
-            RaftmqError: the broker's error.
-        """
         # A cancelled task must not send anything any more.
         await anyio.lowlevel.checkpoint_if_cancelled()
         settled = anyio.Event()
-        call = self._conversation.ask(
-            body,
-            payload,
-            timeout_seconds=timeout_seconds,
+        call = Call(
+            timeout=timeout_seconds,
             now=anyio.current_time(),
             on_outcome=lambda _outcome: settled.set(),
         )
-        self._look_by(call.deadline)
+        self._conversation.ask(call, body, payload, trace=trace)
+        self._ring_by(call.deadline)
         try:
             # Ends with the answer, the timeout (`Conversation.look`), or the end of the channel.
             await settled.wait()
@@ -148,26 +120,7 @@ class Channel:
         assert call.outcome is not None, "woken without an outcome"
         raise call.outcome
 
-    def send_one_way(self, body: Request, payload: Sequence[Buffer] = ()) -> bool:
-        """Send a request without an answer; False: not sent, as the channel has ended or is full.
-
-        Raises:
-            MessageTooLarge, UnsupportedVersion: the broker would not accept it.
-        """
-        return self._conversation.send_one_way(body, payload)
-
-    async def greet(self, hello: Hello) -> None:
-        """The handshake (Hello).
-
-        Raises:
-            RaftmqError: refused, no answer in time, disconnected.
-        """
-        answer = await self.request(hello, timeout_seconds=self._limits.hello_seconds_max)
-        self.server = answer.body
-        self._conversation.on_hello(self.server)
-
     async def run(self) -> None:
-        """Runs until the channel ends; then the stream is closed."""
         try:
             with self._scope:
                 async with anyio.create_task_group() as tasks:
@@ -181,24 +134,32 @@ class Channel:
                 await self._stream.aclose()
 
     async def _serve(self, task: Callable[[], Awaitable[None]]) -> None:
-        """Run the reader or the writer; a broken stream ends the channel."""
+        """Run the reader or the writer; its end is the channel's end."""
         try:
             await task()
+            self._conversation.end("the other side hung up")
+        # After invalid bytes the frames that follow cannot be found.
+        except RemoteProtocolError as error:
+            self._conversation.end(str(error), is_fault=True)
         # The broker is gone, or this side has ended the channel.
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             self._conversation.end(str(error) or repr(error))
 
     async def _read(self) -> None:
-        while not self.is_ended:
-            self._take_in(await self._stream.receive(self._read_bytes))
+        while self._take_in(await self._stream.receive(self._read_bytes)):
+            pass  # what was read is let go before the next read: it may be large
 
-    def _take_in(self, data: bytes) -> None:
+    def _take_in(self, data: bytes) -> bool:
+        """Handle the answers in `data`; False at the end of the stream."""
         # A full read: more is waiting in the kernel.
         if len(data) == self._read_bytes:
             self._read_bytes = READ_BYTES_MAX
         elif len(data) < READ_BYTES:  # the burst is over
             self._read_bytes = READ_BYTES
-        self._conversation.receive(data, now=anyio.current_time())
+        self._conversation.heard_at = anyio.current_time()
+        for frame in self._frames.receive(data):
+            self._conversation.on_frame(frame)
+        return bool(data)
 
     async def _write(self) -> None:
         while True:
@@ -207,7 +168,8 @@ class Channel:
                 # Until `Conversation` has queued something.
                 await self._queued.wait()
             await self._send(self._outgoing.take(anyio.current_time()))
-            self._conversation.on_sent()
+            self._outgoing.on_sent()
+            self._conversation.send_next()  # sent bytes make room for calls that wait in line
 
     async def _send(self, buffers: Sequence[Buffer]) -> None:
         for buffer in buffers:
@@ -218,13 +180,13 @@ class Channel:
         while True:
             with anyio.CancelScope() as self._alarm:
                 self._alarm.deadline = self._conversation.look(anyio.current_time())
-                # Ends at the scope's deadline, which `_look_by` may bring forward.
+                # Ends at the scope's deadline, which `_ring_by` may bring forward.
                 await anyio.sleep_forever()
             # After a pause of the process, answers that have arrived are read before timeouts are
             # applied.
             await anyio.lowlevel.checkpoint()
 
-    def _look_by(self, deadline: float) -> None:
+    def _ring_by(self, deadline: float) -> None:
         """Apply timeouts at that time at the latest."""
         if deadline < self._alarm.deadline:  # else the timer wakes early enough
             self._alarm.deadline = deadline
@@ -240,26 +202,34 @@ class Channel:
 @asynccontextmanager
 async def open_channel(
     stream: Stream, hello: Hello, limits: RpcLimits | None = None, *, name: str = "server"
-) -> AsyncIterator[Channel]:
-    """A channel over `stream`, after Hello; the stream is closed on the way out.
-
-    The body is not cancelled when the connection ends: its requests raise.
-
-    Raises:
-        RaftmqError: there was no Hello, see `Channel.greet`.
-    """
-    channel = Channel(stream, name=name, limits=limits or RpcLimits())
-    failure: Exception | None = None
+) -> AsyncIterator[AnyioChannel]:
+    """A channel over `stream`; see `opened`."""
+    limits = limits or RpcLimits()
+    channel = AnyioChannel(stream, name=name, limits=limits)
     with one_error():
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(channel.run)
-            try:
-                # The Hello's answer, its timeout, or the end of the connection.
-                await channel.greet(hello)
-                yield channel
-            except Exception as error:  # would reach the caller in a group otherwise
-                failure = error
-            finally:
-                channel.end("done")
-    if failure is not None:  # raised here, outside of the task group
-        raise failure
+        async with opened(channel, hello, hello_seconds_max=limits.hello_seconds_max):
+            yield channel
+
+
+class AnyioConnector:
+    """The Connector of programs."""
+
+    logger = logger
+
+    def __init__(
+        self, network: AnyioNetwork, make_hello: Callable[[], Hello], limits: RpcLimits
+    ) -> None:
+        self._network, self._make_hello, self._limits = network, make_hello, limits
+
+    @asynccontextmanager
+    async def open(self, address: Address, *, name: str) -> AsyncIterator[AnyioChannel]:
+        stream = await self._dial(address)
+        async with open_channel(stream, self._make_hello(), self._limits, name=name) as channel:
+            yield channel
+
+    async def _dial(self, address: Address) -> Stream:
+        seconds_max = self._limits.hello_seconds_max
+        # The network's own timeout for connecting, which is shorter, applies as well.
+        with anyio.move_on_after(seconds_max):
+            return await self._network.dial(address)
+        raise Unreachable(f"no connection within {seconds_max:g} s")

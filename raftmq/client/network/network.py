@@ -36,7 +36,7 @@ class Stream(Protocol):
     async def aclose(self) -> None: ...
 
 
-class Network(Protocol):
+class AnyioNetwork(Protocol):
     """How a client dials; simulations have another one."""
 
     async def dial(self, address: Address, /) -> Stream:
@@ -48,20 +48,20 @@ class Network(Protocol):
         """
 
 
-class TcpNetwork:
+class AnyioTcpNetwork:
     """TCP of this machine."""
 
     def __init__(self, *, connect_seconds_max: float = CONNECT_SECONDS_MAX) -> None:
         self._connect_seconds_max = connect_seconds_max
 
-    async def dial(self, address: Address, /) -> TcpStream:
+    async def dial(self, address: Address, /) -> AnyioTcpStream:
         with translated("connect to", address):
             with anyio.move_on_after(self._connect_seconds_max):
                 return await _connect(address)
             raise unreachable("connect to", address, "no answer in time")
 
 
-async def _connect(address: Address) -> TcpStream:
+async def _connect(address: Address) -> AnyioTcpStream:
     stream = await anyio.connect_tcp(address.host, address.port)
     try:
         set_options(stream.extra(SocketAttribute.raw_socket))
@@ -69,10 +69,10 @@ async def _connect(address: Address) -> TcpStream:
     except BaseException:
         await anyio.aclose_forcefully(stream)
         raise
-    return TcpStream(stream)
+    return AnyioTcpStream(stream)
 
 
-class TcpStream:
+class AnyioTcpStream:
     """Takes over `stream`."""
 
     def __init__(self, stream: SocketStream) -> None:

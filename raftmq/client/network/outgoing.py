@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from raftmq.rpc.reply import piece_length
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from raftmq.wire.batch.header import Buffer
 
@@ -32,7 +32,9 @@ class Outgoing:
         writes_since: since when the present write lasts; math.inf without one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """`wake` is called when there is something to take."""
+        self._wake = wake
         self.queued_bytes = 0
         self.pushed_at, self.writes_since = -math.inf, math.inf
         self._queue: deque[tuple[int, Sequence[Buffer]]] = deque()
@@ -48,6 +50,10 @@ class Outgoing:
         size = len(head) + sum(map(piece_length, payload))
         self._queue.append((size, (head, *payload)))
         self.queued_bytes += size
+
+    def flush(self, *, at_once: bool = False) -> None:
+        """Send what was put; all leaves through the one task that writes."""
+        self._wake()
 
     def take(self, now: float) -> list[Buffer]:
         """Buffers to write next, in order."""

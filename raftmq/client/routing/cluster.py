@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 import anyio
 import msgspec
 
-from raftmq.client.network.channel import one_error, open_channel
-from raftmq.client.network.peers import Peers
+from raftmq.client.network.channel import AnyioConnector, one_error
 from raftmq.client.routing.attempts import PAUSES, Attempts
 from raftmq.client.routing.refreshing import Refreshing
 from raftmq.client.routing.routes import Routes, answer_for, error_in, leader_told
@@ -32,6 +31,7 @@ from raftmq.errors import (
     Unreachable,
 )
 from raftmq.rpc.backoff import Backoff
+from raftmq.rpc.peers import Peers
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.version import __version__
 from raftmq.wire.bodies import ABSENT, TOPICS_MAX, check_limits
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from raftmq.client.network.network import Network
+    from raftmq.client.network.network import AnyioNetwork
     from raftmq.client.routing.attempts import RepeatEffect
     from raftmq.client.routing.routes import LeaderPlace
     from raftmq.model import Address
@@ -169,10 +169,8 @@ class Sources(NamedTuple):
     """Where metadata come from."""
 
     bootstrap: Sequence[Address]
-    network: Network
+    connector: AnyioConnector
     peers: Peers
-    make_hello: Callable[[], Hello]
-    limits: RpcLimits
     random: Random
     experience: Experience
 
@@ -219,15 +217,13 @@ class Sources(NamedTuple):
         """Dial, ask, hang up."""
         try:
             with anyio.fail_after(ANSWER_SECONDS_MAX):
-                stream = await self.network.dial(address)
-                hello, name = self.make_hello(), f"address={address}"
-                async with open_channel(stream, hello, self.limits, name=name) as channel:
+                async with self.connector.open(address, name=f"address={address}") as channel:
                     answer = await channel.request(question, timeout_seconds=ANSWER_SECONDS_MAX)
                     return _checked(answer.body)
         except TimeoutError:
             problem = f"no answer within {ANSWER_SECONDS_MAX:g} s"
         # Every kind of failure becomes one error that names the address.
-        except (RaftmqError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+        except RaftmqError as error:
             problem = str(error) or repr(error)
             if isinstance(error, Disconnected):  # the listener did not understand us, or died
                 problem += f"; {NOT_FOR_CLIENTS}"
@@ -273,7 +269,7 @@ class Cluster:
     def __init__(
         self,
         bootstrap: Sequence[Address],
-        network: Network,
+        network: AnyioNetwork,
         *,
         random: Random,
         client_id: str = "",
@@ -282,22 +278,13 @@ class Cluster:
         if not bootstrap:
             raise InvalidConfig(["bootstrap: no address; name at least one broker"])
         self.routes = Routes()
-        self._random, self._limits = random, limits or RpcLimits()
+        self._random = random
         self._hello = check_limits(Hello(client_id=client_id, software=f"raftmq {__version__}"))
         self.newest_version = ABSENT
-        self._peers = Peers(
-            network, make_hello=self._make_hello, random=random, limits=self._limits
-        )
+        connector = AnyioConnector(network, self._make_hello, limits or RpcLimits())
+        self._peers = Peers(connector, random=random)
         self._experience = Experience()
-        self._sources = Sources(
-            bootstrap,
-            network,
-            self._peers,
-            self._make_hello,
-            self._limits,
-            random,
-            self._experience,
-        )
+        self._sources = Sources(bootstrap, connector, self._peers, random, self._experience)
         self._refreshing = Refreshing(self._learn, random)
         self._tasks: TaskGroup | None = None
         self._scope: anyio.CancelScope | None = None  # of its tasks; made where there is a loop

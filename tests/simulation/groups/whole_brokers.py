@@ -20,6 +20,7 @@ from raftmq.errors import ErrorCode, RaftmqError, error_for
 from raftmq.metadata.image import slot_of
 from raftmq.model import Address
 from raftmq.rpc.peers import Peers
+from raftmq.rpc.trio_channel import TrioConnector
 from raftmq.wire.messages.group_offsets import OffsetCommit, OffsetFetch, OffsetToCommit
 from raftmq.wire.messages.groups import (
     FindCoordinator,
@@ -107,12 +108,12 @@ class Whole:
     def __init__(self, nursery: trio.Nursery) -> None:
         self.network = SimulatedNetwork(Random(0), latency=PROMPT)
         self.nodes = {number: WholeNode(nursery, self.network, number) for number in NODES}
-        self.peers = Peers(
-            self.network.node("members").dial,
-            make_hello=lambda: Hello(CLUSTER, client_id="test"),
-            random=Random(7),
+        connector = TrioConnector(
+            self.network.node("members"),
+            lambda: Hello(CLUSTER, client_id="test"),
             run_sync=run_inline,
         )
+        self.peers = Peers(connector, random=Random(7))
         self.peers.set_addresses({n: Address(f"n{n}", CLIENTS) for n in NODES})
 
     async def wait_slots(self) -> None:

@@ -23,6 +23,7 @@ from raftmq.rpc.context import RequestContext, ServerIdentity
 from raftmq.rpc.peers import Peers
 from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.rpc.server import RpcServer
+from raftmq.rpc.trio_channel import TrioConnector
 from raftmq.wire.messages.fetch import FetchPartition
 from raftmq.wire.messages.hello import Hello
 from tests.simulation.disk import SimulatedFiles
@@ -99,9 +100,8 @@ class Copier:
         self.network = network.node(f"b{broker_id}")
         hello = Hello(CLUSTER, broker_id)
         random = Random(broker_id)
-        self.peers = Peers(
-            self.network.dial, make_hello=lambda: hello, random=random, run_sync=disk
-        )
+        connector = TrioConnector(self.network, lambda: hello, run_sync=disk)
+        self.peers = Peers(connector, random=random)
         self.fetchers = Fetchers(
             broker_id,
             self.peers,

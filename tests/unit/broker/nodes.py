@@ -26,6 +26,7 @@ from raftmq.model import Address
 from raftmq.rpc.context import Listener, ServerIdentity
 from raftmq.rpc.peers import Peers
 from raftmq.rpc.server import RpcServer
+from raftmq.rpc.trio_channel import TrioConnector
 from raftmq.wire.messages.hello import Hello
 from tests.simulation.deterministic import run_inline
 from tests.simulation.disk import SimulatedFiles
@@ -150,9 +151,8 @@ class Node:
         network = self._world.network.node(self.host)
         random = Random(100 * self._starts + self.node_id)
         hello = Hello(CLUSTER, self.node_id)
-        self.peers = Peers(
-            network.dial, make_hello=lambda: hello, random=random, run_sync=run_inline
-        )
+        connector = TrioConnector(network, lambda: hello, run_sync=run_inline)
+        self.peers = Peers(connector, random=random)
         self.office = ControllerLeadership(
             self.node_id,
             self.quorum,

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftmq.client.network.conversation import Conversation
+from raftmq.client.network.outgoing import Outgoing
+from raftmq.rpc.conversation import Call, Conversation
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.wire.envelopes import decode_request, encode_response
 from raftmq.wire.frames import FrameReader
 from raftmq.wire.messages.cluster import Ping, Propose, ProposeReply
-from tests.unit.client.network.memory import HELLO_REPLY
+from tests.unit.rpc.puppet import HELLO_REPLY
 
 if TYPE_CHECKING:
     from raftmq.errors import RaftmqError
-    from raftmq.rpc.protocol import Call
     from raftmq.rpc.reply import Answer
     from raftmq.wire.messages.hello import HelloReply
 
@@ -31,30 +31,29 @@ class Talk:
         self.now = 0.0
         self.outcomes: dict[bytes, Answer | RaftmqError] = {}
         self.wakes = self.ends = self.pings = 0
+        self.outgoing = Outgoing(self._wake)
         self.conversation = Conversation(
-            "puppet", limits or RpcLimits(), now=self.now, wake=self._wake, on_end=self._end
+            "puppet", limits or RpcLimits(), self.outgoing, now=self.now, on_end=self._end
         )
         self.conversation.on_hello(hello)
-        self._frames = FrameReader(frame_bytes_max=1 << 30, header_bytes_max=1 << 30)
+        self._frames, self._answers = (
+            FrameReader(frame_bytes_max=1 << 30, header_bytes_max=1 << 30) for _ in range(2)
+        )
 
     def ask(self, command: bytes, payload: bytes = b"", *, timeout_seconds: float = 30) -> Call:
         def note(outcome: Answer | RaftmqError) -> None:
             assert command not in self.outcomes, "told twice"
             self.outcomes[command] = outcome
 
-        return self.conversation.ask(
-            Propose(command),
-            (payload,) if payload else (),
-            timeout_seconds=timeout_seconds,
-            now=self.now,
-            on_outcome=note,
-        )
+        call = Call(timeout=timeout_seconds, now=self.now, on_outcome=note)
+        self.conversation.ask(call, Propose(command), (payload,) if payload else ())
+        return call
 
     def sent(self) -> dict[bytes, int]:
         """The commands that have left since the last call, and their numbers; pings are counted."""
         found = {}
-        while not self.conversation.outgoing.is_empty:
-            for buffer in self.conversation.outgoing.take(self.now):
+        while not self.outgoing.is_empty:
+            for buffer in self.outgoing.take(self.now):
                 for frame in self._frames.receive(buffer):
                     request = decode_request(frame.header)
                     if isinstance(request.body, Ping):
@@ -62,14 +61,17 @@ class Talk:
                     else:
                         assert isinstance(request.body, Propose)
                         found[request.body.command] = request.correlation_id
-            self.conversation.on_sent()
+            self.outgoing.on_sent()
+            self.conversation.send_next()
         return found
 
     def answer(self, number: int, result: bytes = b"") -> None:
         self.receive(encode_response(number, ProposeReply(result), metadata_version=42))
 
     def receive(self, data: bytes) -> None:
-        self.conversation.receive(data, now=self.now)
+        self.conversation.heard_at = self.now
+        for frame in self._answers.receive(data):
+            self.conversation.on_frame(frame)
 
     def look_at(self, now: float) -> float:
         """The clock says `now`; when it wants to look next."""

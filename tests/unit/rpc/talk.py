@@ -19,7 +19,6 @@ from raftmq.rpc.context import Listener, ServerIdentity
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.rpc.server import RpcServer
-from raftmq.rpc.trio_channel import open_channel
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.envelopes import decode_response, encode_request
 from raftmq.wire.frames import FrameReader
@@ -30,13 +29,14 @@ from raftmq.wire.messages.cluster import (
     ProposeReply,
 )
 from raftmq.wire.messages.hello import Hello
+from tests.unit.rpc.shells import open_channel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
+    from raftmq.rpc.channel import Channel
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.server import Authorize, Handler
-    from raftmq.rpc.trio_channel import Channel
     from raftmq.wire.bodies import Request
     from raftmq.wire.envelopes import ResponseHeader
 
@@ -117,11 +117,12 @@ async def channel_to(
     *,
     limits: RpcLimits = LIMITS,
     hello: Hello | None = None,
+    shell: str = "trio",
 ) -> AsyncIterator[Channel]:
     greeting = hello or Hello(client_id="test")
     async with (
         connected(new_server(handlers), listener) as stream,
-        open_channel(stream, greeting, limits) as channel,
+        open_channel(shell, stream, greeting, limits) as channel,
     ):
         yield channel
 

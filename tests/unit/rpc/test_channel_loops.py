@@ -1,4 +1,4 @@
-"""The tasks of a connection, on both event loops: asking, ending, and being cancelled."""
+"""Each shell on each event loop: asking, ending, and being cancelled."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from raftmq.client.network.channel import open_channel
 from raftmq.errors import Disconnected, ErrorCode, InconsistentClusterId, Unreachable
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.wire.messages.cluster import Propose, ProposeReply
 from raftmq.wire.messages.hello import Hello
-from tests.unit.client.backends import on_trio_and_asyncio
-from tests.unit.client.network.memory import Puppet, propose, puppet_channel, stream_pair
+from tests.unit.rpc.puppet import Puppet, propose, puppet_channel, stream_pair
+from tests.unit.rpc.shells import in_every_shell, open_channel
 
 if TYPE_CHECKING:
-    from raftmq.client.network.channel import Channel
+    from raftmq.rpc.channel import Channel
+    from tests.unit.rpc.puppet import MemoryStream
 
 
 async def answer_all(puppet: Puppet, count: int) -> None:
     """Echo `count` requests, the last one first."""
-    numbers = [(await puppet.receive())[0] for _ in range(count)]
+    numbers = [await puppet.receive() for _ in range(count)]
     for request in reversed(numbers):
         assert isinstance(request.body, Propose)
         await puppet.answer(request.correlation_id, ProposeReply(request.body.command))
 
 
-@on_trio_and_asyncio
-async def test_a_question_and_its_answer() -> None:
+@in_every_shell
+async def test_a_question_and_its_answer(shell: str) -> None:
     """It leaves with one write, payload and all; the channel knows its broker."""
-    async with puppet_channel() as (channel, puppet, stream), anyio.create_task_group() as tasks:
+    async with puppet_channel(shell) as (channel, puppet), anyio.create_task_group() as tasks:
         tasks.start_soon(answer_all, puppet, 1)
         assert await propose(channel, b"x", b"records") == b"x"
-        assert len(stream.writes) == 2  # Hello was the first
-        assert stream.writes[1].endswith(b"records")
+        assert len(puppet.caller.writes) == 2  # Hello was the first
+        assert puppet.caller.writes[1].endswith(b"records")
         assert channel.server.node_id == 7
 
 
-@on_trio_and_asyncio
-async def test_many_in_flight_answered_out_of_order() -> None:
+@in_every_shell
+async def test_many_in_flight_answered_out_of_order(shell: str) -> None:
     """A hundred at once leave with few writes, and each gets its own answer."""
 
     async def ask(number: int) -> None:
@@ -49,30 +49,30 @@ async def test_many_in_flight_answered_out_of_order() -> None:
         answered.append(number)
 
     answered: list[int] = []
-    async with puppet_channel() as (channel, puppet, stream):
+    async with puppet_channel(shell) as (channel, puppet):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(answer_all, puppet, 100)
             for number in range(100):
                 tasks.start_soon(ask, number)
         assert sorted(answered) == list(range(100))
-        assert len(stream.writes) < 10
+        assert len(puppet.caller.writes) < 10
 
 
-@on_trio_and_asyncio
-async def test_who_does_not_wait_is_not_waited_for() -> None:
+@in_every_shell
+async def test_who_does_not_wait_is_not_waited_for(shell: str) -> None:
     """One-way messages leave in order with the others."""
-    async with puppet_channel() as (channel, puppet, _):
+    async with puppet_channel(shell) as (channel, puppet):
         for command in (b"1", b"2", b"3"):
             assert channel.send_one_way(Propose(command))
-        commands = [(await puppet.receive())[0].body for _ in range(3)]
+        commands = [(await puppet.receive()).body for _ in range(3)]
         assert commands == [Propose(b"1"), Propose(b"2"), Propose(b"3")]
 
 
 # The end
 
 
-@on_trio_and_asyncio
-async def test_the_other_side_hangs_up() -> None:
+@in_every_shell
+async def test_the_other_side_hangs_up(shell: str) -> None:
     """Three wait: indefinite. Who asks later: nothing was sent."""
     errors: list[Exception] = []
 
@@ -81,7 +81,7 @@ async def test_the_other_side_hangs_up() -> None:
             await propose(channel)
         errors.append(found.value)
 
-    async with puppet_channel() as (channel, puppet, stream):
+    async with puppet_channel(shell) as (channel, puppet):
         async with anyio.create_task_group() as tasks:
             for _ in range(3):
                 tasks.start_soon(ask)
@@ -93,11 +93,11 @@ async def test_the_other_side_hangs_up() -> None:
         assert [type(error) for error in errors] == [Disconnected] * 3 + [Unreachable]
         assert channel.reason == "the other side hung up"
         assert channel.is_ended
-    assert stream.is_closed
+    assert puppet.caller.is_closed
 
 
-@on_trio_and_asyncio
-async def test_a_broken_stream_ends_the_channel() -> None:
+@in_every_shell
+async def test_a_broken_stream_ends_the_channel(shell: str) -> None:
     """What the stream says of the break is the reason that is told."""
 
     class Broken:
@@ -112,36 +112,36 @@ async def test_a_broken_stream_ends_the_channel() -> None:
             await anyio.lowlevel.checkpoint()
 
     with pytest.raises(Disconnected, match="Hello: the connection broke: a wire"):
-        async with open_channel(Broken(), Hello()):
+        async with open_channel(shell, Broken(), Hello()):
             raise AssertionError("opened")
 
 
-@on_trio_and_asyncio
-async def test_the_other_side_refuses() -> None:
+@in_every_shell
+async def test_the_other_side_refuses(shell: str) -> None:
     """There is no channel, but the reason, by itself; the stream is closed."""
 
     async def refuse(puppet: Puppet) -> None:
-        request, _ = await puppet.receive()
+        request = await puppet.receive()
         await puppet.answer(request.correlation_id, None, error=ErrorCode.INCONSISTENT_CLUSTER_ID)
 
     left, right = stream_pair()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(refuse, Puppet(right))
         with pytest.raises(InconsistentClusterId, match="told"):
-            async with open_channel(left, Hello()):
+            async with open_channel(shell, left, Hello()):
                 raise AssertionError("opened")
     assert left.is_closed
     await right.aclose()
 
 
-@on_trio_and_asyncio
-async def test_what_the_caller_raises_comes_out_as_it_is() -> None:
+@in_every_shell
+async def test_what_the_caller_raises_comes_out_as_it_is(shell: str) -> None:
     """Not in a group, although tasks run beside; the stream is closed."""
     left, right = stream_pair()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Puppet(right).greet)
         with pytest.raises(ZeroDivisionError):
-            async with open_channel(left, Hello()):
+            async with open_channel(shell, left, Hello()):
                 raise ZeroDivisionError
     assert left.is_closed
     await right.aclose()
@@ -150,39 +150,39 @@ async def test_what_the_caller_raises_comes_out_as_it_is() -> None:
 # Cancellation
 
 
-@on_trio_and_asyncio
-async def test_who_is_cancelled_while_it_waits() -> None:
+@in_every_shell
+async def test_who_is_cancelled_while_it_waits(shell: str) -> None:
     """Its late answer is dropped, its place is free."""
-    async with puppet_channel(RpcLimits(requests_in_flight_max=1)) as (channel, puppet, _):
+    async with puppet_channel(shell, RpcLimits(requests_in_flight_max=1)) as (channel, puppet):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(propose, channel, b"first")
-            first, _ = await puppet.receive()
+            first = await puppet.receive()
             tasks.cancel_scope.cancel()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(propose, channel, b"second")
-            second, _ = await puppet.receive()
+            second = await puppet.receive()
             await puppet.answer(first.correlation_id, ProposeReply(b"late"))
             await puppet.answer(second.correlation_id, ProposeReply(b"in time"))
         assert not channel.is_ended
 
 
-@on_trio_and_asyncio
-async def test_who_is_cancelled_already_sends_nothing() -> None:
+@in_every_shell
+async def test_who_is_cancelled_already_sends_nothing(shell: str) -> None:
     """The first thing that arrives is the next request."""
-    async with puppet_channel() as (channel, puppet, _), anyio.create_task_group() as tasks:
+    async with puppet_channel(shell) as (channel, puppet), anyio.create_task_group() as tasks:
         with anyio.CancelScope() as scope:
             scope.cancel()
             await propose(channel, b"cancelled")
         tasks.start_soon(propose, channel, b"next")
-        request, _ = await puppet.receive()
+        request = await puppet.receive()
         assert request.body == Propose(b"next")
         await puppet.answer(request.correlation_id, ProposeReply(b""))
 
 
-@on_trio_and_asyncio
-async def test_cancelled_at_any_moment() -> None:
+@in_every_shell
+async def test_cancelled_at_any_moment(shell: str) -> None:
     """A request is cancelled after each of its first steps in turn; the channel serves the next."""
-    async with puppet_channel() as (channel, puppet, _), anyio.create_task_group() as tasks:
+    async with puppet_channel(shell) as (channel, puppet), anyio.create_task_group() as tasks:
         tasks.start_soon(serve_for_ever, puppet)
         for steps in range(12):
             async with anyio.create_task_group() as askers:
@@ -191,6 +191,7 @@ async def test_cancelled_at_any_moment() -> None:
                     await anyio.lowlevel.checkpoint()
                 askers.cancel_scope.cancel()
             assert await propose(channel, b"y") == b"y"
+            assert not channel._conversation._in_flight
         tasks.cancel_scope.cancel()
 
 
@@ -199,25 +200,25 @@ async def serve_for_ever(puppet: Puppet) -> None:
         await answer_all(puppet, 1)
 
 
-@on_trio_and_asyncio
-async def test_a_cancelled_opening_closes_the_stream() -> None:
+@in_every_shell
+async def test_a_cancelled_opening_closes_the_stream(shell: str) -> None:
     """The broker never says hello and nobody waits for it: the cancellation goes through."""
     left, right = stream_pair()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_open_for_ever, left)
+        tasks.start_soon(_open_for_ever, shell, left)
         await Puppet(right).receive()
         tasks.cancel_scope.cancel()
     assert left.is_closed
     await right.aclose()
 
 
-async def _open_for_ever(stream: object) -> None:
-    async with open_channel(stream, Hello()):  # type: ignore[arg-type]
+async def _open_for_ever(shell: str, stream: MemoryStream) -> None:
+    async with open_channel(shell, stream, Hello()):
         raise AssertionError("opened")
 
 
-@on_trio_and_asyncio
-async def test_payloads_are_let_go() -> None:
+@in_every_shell
+async def test_payloads_are_let_go(shell: str) -> None:
     """What has been sent and answered is not kept by an idle channel."""
 
     class Records(bytearray):
@@ -225,7 +226,7 @@ async def test_payloads_are_let_go() -> None:
 
     records = Records(1 << 20)
     reference = weakref.ref(records)
-    async with puppet_channel() as (channel, puppet, _), anyio.create_task_group() as tasks:
+    async with puppet_channel(shell) as (channel, puppet), anyio.create_task_group() as tasks:
         tasks.start_soon(answer_all, puppet, 1)
         await _ask_with(channel, records)
         del records

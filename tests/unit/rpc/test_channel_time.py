@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import tracemalloc
-import weakref
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from raftmq.errors import RequestTimedOut
+from raftmq.rpc.conversation import PING
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Reply
-from raftmq.rpc.trio_channel import PING, Channel, open_channel
 from raftmq.wire.envelopes import encode_response
 from raftmq.wire.messages.cluster import Propose, ProposeReply
-from raftmq.wire.messages.hello import Hello
 from tests.unit.rpc.puppet import (
     propose_with,
     puppet_channel,
     raised,
 )
+from tests.unit.rpc.shells import SHELLS
 from tests.unit.rpc.talk import (
     BEATEN,
     ECHO,
@@ -36,19 +34,21 @@ from tests.unit.rpc.talk import (
 )
 
 if TYPE_CHECKING:
+    from raftmq.rpc.channel import Channel
     from raftmq.rpc.context import RequestContext
 
 # Time
 
 
-async def test_an_answer_that_comes_too_late(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_an_answer_that_comes_too_late(autojump_clock: MockClock, shell: str) -> None:
     """Each request has its own time; the late answer harms nobody."""
 
     async def handle(command: bytes) -> Reply:
         await trio.sleep(float(command))
         return Reply(ProposeReply(command))
 
-    async with channel_to(proposing(handle)) as channel:
+    async with channel_to(proposing(handle), shell=shell) as channel:
         begin = trio.current_time()
         with pytest.raises(RequestTimedOut, match="Propose: no answer within 2 s") as found:
             await propose(channel, b"10", timeout_seconds=2)
@@ -59,10 +59,11 @@ async def test_an_answer_that_comes_too_late(autojump_clock: MockClock) -> None:
         assert not channel.is_ended
 
 
-async def test_a_shorter_time_than_that_of_others(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_a_shorter_time_than_that_of_others(autojump_clock: MockClock, shell: str) -> None:
     """A hundred wait for an hour, then one for a second: it is told after a second."""
     handlers = proposing(lambda _command: never())
-    async with channel_to(handlers) as channel, trio.open_nursery() as nursery:
+    async with channel_to(handlers, shell=shell) as channel, trio.open_nursery() as nursery:
         for _ in range(100):
             nursery.start_soon(propose, channel, b"x", 3600.0)
         await wait_all_tasks_blocked()
@@ -72,10 +73,13 @@ async def test_a_shorter_time_than_that_of_others(autojump_clock: MockClock) -> 
         nursery.cancel_scope.cancel()
 
 
-async def test_a_place_is_taken_as_soon_as_it_is_free(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_a_place_is_taken_as_soon_as_it_is_free(
+    autojump_clock: MockClock, shell: str
+) -> None:
     """One may be in flight: of three, the second follows the first answer without a pause."""
     async with (
-        channel_to(ECHO, limits=RpcLimits(requests_in_flight_max=1)) as channel,
+        channel_to(ECHO, limits=RpcLimits(requests_in_flight_max=1), shell=shell) as channel,
         trio.open_nursery() as nursery,
     ):
         begin = trio.current_time()
@@ -84,20 +88,11 @@ async def test_a_place_is_taken_as_soon_as_it_is_free(autojump_clock: MockClock)
     assert trio.current_time() == begin
 
 
-async def test_a_long_request_is_no_silence(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_a_long_request_is_no_silence(autojump_clock: MockClock, shell: str) -> None:
     """A MiB every 3 s: the server takes it and has nothing to say, for 15 s."""
-    async with puppet_channel() as (channel, puppet), trio.open_nursery() as nursery:
-        assert isinstance(channel._outbox._stream, trio.StapledStream)
-        sending = channel._outbox._stream.send_stream
-        assert isinstance(sending, trio.testing.MemorySendStream)
-        pump = sending.send_all_hook
-
-        async def crawl() -> None:
-            await trio.sleep(3)
-            assert pump is not None
-            await pump()
-
-        sending.send_all_hook = crawl
+    async with puppet_channel(shell) as (channel, puppet), trio.open_nursery() as nursery:
+        puppet.caller.send_seconds = 3.0
         begin = trio.current_time()
         nursery.start_soon(propose_with, channel, bytes(4 << 20), 100)
         number = (await puppet.receive()).correlation_id
@@ -105,61 +100,72 @@ async def test_a_long_request_is_no_silence(autojump_clock: MockClock) -> None:
         await puppet.answer(number, ProposeReply(b""))
 
 
+@SHELLS
 async def test_what_arrived_while_the_process_stood_still_counts(
     autojump_clock: MockClock,
+    shell: str,
 ) -> None:
     """The clock jumps by a minute beside an answer: the answer is taken, nobody is dead."""
-    async with puppet_channel() as (channel, puppet), trio.open_nursery() as nursery:
+    async with puppet_channel(shell) as (channel, puppet), trio.open_nursery() as nursery:
         for _ in range(20):  # whichever task happens to run first
             nursery.start_soon(propose, channel)
             number = (await puppet.receive()).correlation_id
             await wait_all_tasks_blocked()
-            await puppet.stream.send_all(encode_response(number, ProposeReply(b"")))
+            await puppet.stream.send(encode_response(number, ProposeReply(b"")))
             autojump_clock.jump(60)
             await wait_all_tasks_blocked()
             assert not channel.is_ended
 
 
-async def test_time_in_line_counts(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_time_in_line_counts(autojump_clock: MockClock, shell: str) -> None:
     """The one place in flight is taken for ever: who waits for it is told in time."""
     limits = RpcLimits(requests_in_flight_max=1)
     handlers = proposing(lambda _command: never())
-    async with channel_to(handlers, limits=limits) as channel, trio.open_nursery() as nursery:
+    async with (
+        channel_to(handlers, limits=limits, shell=shell) as channel,
+        trio.open_nursery() as nursery,
+    ):
         nursery.start_soon(propose, channel, b"x", math.inf)
         await wait_all_tasks_blocked()
         assert type(await raised(channel, 1.0)) is RequestTimedOut
         nursery.cancel_scope.cancel()
 
 
-async def test_an_idle_channel_pings(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_an_idle_channel_pings(autojump_clock: MockClock, shell: str) -> None:
     """Nobody asks anything for a minute: both sides stay, and every 2 s there is a sign of life."""
-    async with puppet_channel() as (channel, puppet):
+    async with puppet_channel(shell) as (channel, puppet):
         begin = trio.current_time()
-        assert bytes(await puppet.stream.receive_some()) == PING
+        assert await puppet.stream.receive(1000) == PING
         assert trio.current_time() - begin == pytest.approx(2)
         channel.end("test")
-    async with channel_to(ECHO) as channel:
+    async with channel_to(ECHO, shell=shell) as channel:
         await trio.sleep(60)
         assert await propose(channel) == b"x"
 
 
-async def test_silence_is_death(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_silence_is_death(autojump_clock: MockClock, shell: str) -> None:
     """The server takes everything and says nothing: whoever waits hears of it after 8 s."""
-    async with puppet_channel() as (channel, _):
+    async with puppet_channel(shell) as (channel, _):
         begin = trio.current_time()
         error = await raised(channel)
         assert str(error) == "puppet: no answer to Propose: silent for 8 s"
         assert trio.current_time() - begin == pytest.approx(8)
 
 
-async def test_a_server_that_is_only_busy_is_not_dead(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_a_server_that_is_only_busy_is_not_dead(
+    autojump_clock: MockClock, shell: str
+) -> None:
     """It works on as much as it may, for a minute, and reads no ping meanwhile."""
 
     async def handle(_number: int) -> Reply:
         await trio.sleep(60)
         return Reply(BEATEN)
 
-    async with channel_to(beating(handle)) as channel, trio.open_nursery() as nursery:
+    async with channel_to(beating(handle), shell=shell) as channel, trio.open_nursery() as nursery:
         for number in range(RpcLimits().requests_in_flight_max):
             nursery.start_soon(ask_beat, channel, number)
 
@@ -171,10 +177,11 @@ async def ask_beat(channel: Channel, number: int) -> None:
 # Cancellation
 
 
-async def test_a_cancelled_request_is_forgotten(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_a_cancelled_request_is_forgotten(autojump_clock: MockClock, shell: str) -> None:
     """Its late answer is dropped, its place is free, and nothing of it is kept."""
     limits = RpcLimits(requests_in_flight_max=1)
-    async with puppet_channel(limits) as (channel, puppet):
+    async with puppet_channel(shell, limits) as (channel, puppet):
         with trio.move_on_after(1):
             await propose(channel, b"first")
         first = await puppet.receive()
@@ -183,14 +190,17 @@ async def test_a_cancelled_request_is_forgotten(autojump_clock: MockClock) -> No
             second = await puppet.receive()
             await puppet.answer(first.correlation_id, ProposeReply(b"late"))
             await puppet.answer(second.correlation_id, ProposeReply(b"in time"))
-        assert len(channel._calls) == 0
+        assert not channel._conversation._in_flight
         assert not channel.is_ended
 
 
-async def test_who_is_cancelled_in_line_leaves_the_line(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_who_is_cancelled_in_line_leaves_the_line(
+    autojump_clock: MockClock, shell: str
+) -> None:
     """It is never sent, and those behind it are."""
     limits = RpcLimits(requests_in_flight_max=1)
-    async with puppet_channel(limits) as (channel, puppet), trio.open_nursery() as nursery:
+    async with puppet_channel(shell, limits) as (channel, puppet), trio.open_nursery() as nursery:
         nursery.start_soon(propose, channel, b"first")
         await wait_all_tasks_blocked()
         with trio.move_on_after(1):
@@ -203,66 +213,14 @@ async def test_who_is_cancelled_in_line_leaves_the_line(autojump_clock: MockCloc
             await puppet.answer(request.correlation_id, ProposeReply(b""))
 
 
-async def test_who_is_cancelled_already_sends_nothing(autojump_clock: MockClock) -> None:
-    """The first thing that arrives is the next request."""
-    async with puppet_channel() as (channel, puppet), trio.open_nursery() as nursery:
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await propose(channel, b"cancelled")
-        nursery.start_soon(propose, channel, b"next")
-        request = await puppet.receive()
-        assert isinstance(request.body, Propose)
-        assert request.body.command == b"next"
-        await puppet.answer(request.correlation_id, ProposeReply(b""))
-
-
-async def test_cancelled_at_any_moment(autojump_clock: MockClock) -> None:
-    """A request is cancelled after each of its first steps in turn; the channel serves the next."""
-    async with channel_to(ECHO) as channel:
-        for steps in range(12):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(propose, channel, b"x")
-                for _ in range(steps):
-                    await trio.lowlevel.checkpoint()
-                nursery.cancel_scope.cancel()
-            assert await propose(channel, b"y") == b"y"
-            assert len(channel._calls) == 0
-
-
-async def test_a_cancelled_opening_closes_the_stream(autojump_clock: MockClock) -> None:
-    """The server never says hello and nobody waits for it: the stream is closed."""
-    left, right = memory_stream_pair()
-    with trio.move_on_after(1):
-        async with open_channel(left, Hello()):
-            raise AssertionError("opened")
-    with pytest.raises(trio.BrokenResourceError):
-        await right.send_all(b"x")
-
-
-async def test_payloads_are_let_go(autojump_clock: MockClock) -> None:
-    """What has been sent and answered is not kept by an idle channel, on either side."""
-
-    class Records(bytearray):
-        """Can be referred to weakly."""
-
-    records = Records(1000)
-    reference = weakref.ref(records)
-
-    async with channel_to(ECHO) as channel:
-        await channel.request(Propose(b""), (records,), timeout_seconds=1)
-        del records
-        await wait_all_tasks_blocked()
-        gc.collect()
-        assert reference() is None
-
-
-async def test_payloads_that_came_are_let_go(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_payloads_that_came_are_let_go(autojump_clock: MockClock, shell: str) -> None:
     """A MiB in either direction, and nobody keeps it until the next one comes."""
 
     def handle(_context: RequestContext, _body: Propose, payload: bytes) -> Reply:
         return Reply(ProposeReply(b""), (payload,))
 
-    async with channel_to({Propose: handle}) as channel:
+    async with channel_to({Propose: handle}, shell=shell) as channel:
         await propose(channel)
         tracemalloc.start()
         await channel.request(Propose(b""), (bytes(1 << 20),), timeout_seconds=1)

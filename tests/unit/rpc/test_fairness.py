@@ -15,6 +15,7 @@ from raftmq.rpc.server import TAKEN_AT_ONCE_MAX
 from raftmq.wire.messages.cluster import Propose
 from tests.simulation.deterministic import run_inline
 from tests.unit.rpc.puppet import puppet_channel
+from tests.unit.rpc.shells import SHELLS
 from tests.unit.rpc.talk import BROKERS, connected, echo, greeted, new_server, propose, proposing
 from tests.unit.rpc.test_sending import receive_all, tcp_pair
 
@@ -133,12 +134,13 @@ async def test_what_is_put_because_something_left_may_fill_the_socket() -> None:
         nursery.cancel_scope.cancel()
 
 
+@SHELLS
 async def test_what_is_asked_without_waiting_goes_before_what_is_told_after_it(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, shell: str
 ) -> None:
     """The channel has as many requests in flight as it may, and one more in line."""
     async with (
-        puppet_channel(RpcLimits(requests_in_flight_max=1)) as (channel, puppet),
+        puppet_channel(shell, RpcLimits(requests_in_flight_max=1)) as (channel, puppet),
         trio.open_nursery() as nursery,
     ):
         for command in (b"first", b"in line"):

@@ -21,6 +21,7 @@ from raftmq.rpc.server import RpcServer
 from raftmq.wire.messages.cluster import Propose, ProposeReply
 from raftmq.wire.messages.hello import Hello
 from tests.simulation.network import SimulatedNetwork
+from tests.unit.rpc.shells import SHELLS, connector
 from tests.unit.rpc.talk import BROKERS, ECHO, allow
 
 if TYPE_CHECKING:
@@ -32,14 +33,19 @@ ADDRESS = Address("b1", 9000)
 
 
 class World:
-    """One node that asks, and brokers that answer with their name."""
+    """One node that asks, which is its own network, and brokers that answer with their name."""
 
-    def __init__(self) -> None:
+    def __init__(self, shell: str) -> None:
         self.network = SimulatedNetwork(Random(0))
         self.dials: list[float] = []
-        self.peers = Peers(self._dial, make_hello=partial(Hello, "cluster-a", 0), random=Random(0))
+        self.left: list[int] = []
+        self.peers = Peers(
+            connector(shell, self, partial(Hello, "cluster-a", 0)),
+            random=Random(0),
+            on_left=self.left.append,
+        )
 
-    async def _dial(self, address: Address) -> trio.abc.Stream:
+    async def dial(self, address: Address) -> trio.abc.Stream:
         self.dials.append(trio.current_time())
         return await self.network.node("asker").dial(address)
 
@@ -75,8 +81,8 @@ class World:
 
 
 @asynccontextmanager
-async def world() -> AsyncIterator[tuple[World, trio.Nursery]]:
-    here = World()
+async def world(shell: str) -> AsyncIterator[tuple[World, trio.Nursery]]:
+    here = World(shell)
     here.peers.set_addresses({1: ADDRESS})
     async with trio.open_nursery() as nursery:
         await nursery.start(here.peers.run)
@@ -84,9 +90,10 @@ async def world() -> AsyncIterator[tuple[World, trio.Nursery]]:
         nursery.cancel_scope.cancel()
 
 
-async def test_the_first_request_dials(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_the_first_request_dials(autojump_clock: MockClock, shell: str) -> None:
     """Nobody is called before there is a reason; then one channel serves everybody."""
-    async with world() as (here, nursery):
+    async with world(shell) as (here, nursery):
         await nursery.start(here.serve)
         await trio.sleep(10)
         assert not here.dials
@@ -98,18 +105,23 @@ async def test_the_first_request_dials(autojump_clock: MockClock) -> None:
         assert here.peers.is_connected(1)
 
 
-async def test_a_broker_that_nobody_knows(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_a_broker_that_nobody_knows(autojump_clock: MockClock, shell: str) -> None:
     """No address: nothing was sent, for certain."""
-    async with world() as (here, _):
+    async with world(shell) as (here, _):
         error = await here.problem(9)
         assert type(error) is Unreachable
         assert str(error) == "broker 9: no address is known"
         assert not here.peers.send_one_way(9, Propose(b""))
+        assert not here.peers.is_connected(9)
 
 
-async def test_who_asks_again_and_again_is_slowed_down(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_who_asks_again_and_again_is_slowed_down(
+    autojump_clock: MockClock, shell: str
+) -> None:
     """The broker is down: each attempt waits for its pause, from 50 ms to a second."""
-    async with world() as (here, _):
+    async with world(shell) as (here, _):
         for _ in range(12):
             error = await here.problem()
             assert type(error) is Unreachable
@@ -121,27 +133,50 @@ async def test_who_asks_again_and_again_is_slowed_down(autojump_clock: MockClock
         assert all(0.8 <= pause < 2 for pause in pauses[5:])  # with the way there and back
 
 
-async def test_a_broker_that_comes_back_is_dialled_again(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_those_who_wait_share_an_attempt(autojump_clock: MockClock, shell: str) -> None:
+    """Twenty ask a broker that is down: it is dialled once, and all are told the same."""
+    problems: list[str] = []
+
+    async def ask() -> None:
+        problems.append(str(await here.problem()))
+
+    async with world(shell) as (here, _):
+        async with trio.open_nursery() as askers:
+            for _ in range(20):
+                askers.start_soon(ask)
+        assert len(here.dials) == 1
+        assert len(problems) == 20
+        assert len(set(problems)) == 1
+
+
+@SHELLS
+async def test_a_broker_that_comes_back_is_dialled_again(
+    autojump_clock: MockClock, shell: str
+) -> None:
     """It dies in the midst of a request, which may have been carried out; the next succeeds."""
 
     async def hang() -> Reply:
         await trio.sleep_forever()
         raise AssertionError("woken")
 
-    async with world() as (here, nursery):
+    async with world(shell) as (here, nursery):
         first = await nursery.start(partial(here.serve, handler=lambda _c, _b, _p: hang()))
         nursery.start_soon(_cancel_later, first)
         error = await here.problem()
         assert type(error) is Disconnected
         assert not error.definite
         assert not here.peers.is_connected(1)
+        await wait_all_tasks_blocked()
+        assert here.left == [1]
         await nursery.start(here.serve)
         assert await here.ask() == b"b1"
 
 
-async def test_after_a_success_the_pauses_begin_anew(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_after_a_success_the_pauses_begin_anew(autojump_clock: MockClock, shell: str) -> None:
     """Down for long, up again, down again: the next attempts follow quickly."""
-    async with world() as (here, nursery):
+    async with world(shell) as (here, nursery):
         for _ in range(8):
             await here.problem()
         scope = await nursery.start(here.serve)
@@ -159,9 +194,10 @@ async def _cancel_later(scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-async def test_no_connection_in_time(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_no_connection_in_time(autojump_clock: MockClock, shell: str) -> None:
     """The network swallows everything: who asks is told in time, and nothing was sent."""
-    async with world() as (here, nursery):
+    async with world(shell) as (here, nursery):
         await nursery.start(here.serve)
         here.network.cut_both("asker", "b1")
         begin = trio.current_time()
@@ -173,9 +209,10 @@ async def test_no_connection_in_time(autojump_clock: MockClock) -> None:
         assert await here.ask() == b"b1"
 
 
-async def test_a_cut_is_noticed(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_a_cut_is_noticed(autojump_clock: MockClock, shell: str) -> None:
     """A channel over a link that is cut ends after 8 s of silence, and a new one is dialled."""
-    async with world() as (here, nursery):
+    async with world(shell) as (here, nursery):
         await nursery.start(here.serve)
         await here.ask()
         here.network.cut_both("asker", "b1")
@@ -187,9 +224,25 @@ async def test_a_cut_is_noticed(autojump_clock: MockClock) -> None:
         assert len(here.dials) >= 2
 
 
-async def test_a_broker_that_moved(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_a_half_open_connection_is_noticed(autojump_clock: MockClock, shell: str) -> None:
+    """What the broker says is lost: the channel ends after 8 s of silence, a new one is dialled."""
+    async with world(shell) as (here, nursery):
+        await nursery.start(here.serve)
+        await here.ask()
+        here.network.cut("b1", "asker")
+        begin = trio.current_time()
+        assert type(await here.problem()) is Disconnected
+        assert trio.current_time() - begin < 9
+        here.network.heal()
+        assert await here.ask() == b"b1"
+        assert len(here.dials) >= 2
+
+
+@SHELLS
+async def test_a_broker_that_moved(autojump_clock: MockClock, shell: str) -> None:
     """The next request goes to the new address, also when the old one still answers."""
-    async with world() as (here, nursery):
+    async with world(shell) as (here, nursery):
         await nursery.start(here.serve)
         await nursery.start(here.serve, Address("b2", 9000))
         assert await here.ask() == b"b1"
@@ -198,9 +251,10 @@ async def test_a_broker_that_moved(autojump_clock: MockClock) -> None:
         assert await here.ask() == b"b2"
 
 
-async def test_a_broker_that_left(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_a_broker_that_left(autojump_clock: MockClock, shell: str) -> None:
     """Who waits for a connection to it is told at once."""
-    async with world() as (here, nursery):
+    async with world(shell) as (here, nursery):
         here.network.cut_both("asker", "b1")
         errors: list[RaftmqError] = []
 
@@ -218,11 +272,12 @@ async def test_a_broker_that_left(autojump_clock: MockClock) -> None:
     ("broker_id", "cluster_id", "problem"),
     [(2, "cluster-a", "broker 2 answers there"), (1, "cluster-b", "'cluster-a' was asked for")],
 )
+@SHELLS
 async def test_somebody_else_answers(
-    autojump_clock: MockClock, broker_id: int, cluster_id: str, problem: str
+    autojump_clock: MockClock, shell: str, broker_id: int, cluster_id: str, problem: str
 ) -> None:
     """An address that was given to another broker, or to another cluster."""
-    async with world() as (here, nursery):
+    async with world(shell) as (here, nursery):
         await nursery.start(partial(here.serve, broker_id=broker_id, cluster_id=cluster_id))
         error = await here.problem()
         assert type(error) is Unreachable
@@ -230,18 +285,20 @@ async def test_somebody_else_answers(
         assert not here.peers.is_connected(1)
 
 
-async def test_one_way_dials_for_the_next_time(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_one_way_dials_for_the_next_time(autojump_clock: MockClock, shell: str) -> None:
     """The first message is not sent, and says so; soon there is a channel."""
-    async with world() as (here, nursery):
+    async with world(shell) as (here, nursery):
         await nursery.start(partial(here.serve, handler=ECHO[Propose]))
         assert not here.peers.send_one_way(1, Propose(b"x"))
         await trio.sleep(1)
         assert here.peers.send_one_way(1, Propose(b"x"))
 
 
-async def test_who_is_cancelled_takes_no_one_along(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_who_is_cancelled_takes_no_one_along(autojump_clock: MockClock, shell: str) -> None:
     """Two wait for the same connection, one gives up: the other is served."""
-    async with world() as (here, nursery):
+    async with world(shell) as (here, nursery):
         await nursery.start(here.serve)
         async with trio.open_nursery() as askers:
             askers.start_soon(here.ask)
@@ -250,9 +307,10 @@ async def test_who_is_cancelled_takes_no_one_along(autojump_clock: MockClock) ->
         assert here.peers.is_connected(1)
 
 
-async def test_who_asks_when_all_is_over(autojump_clock: MockClock) -> None:
+@SHELLS
+async def test_who_asks_when_all_is_over(autojump_clock: MockClock, shell: str) -> None:
     """This node stops while somebody waits: unreachable, and not for ever."""
-    here = World()
+    here = World(shell)
     here.peers.set_addresses({1: ADDRESS})
     errors: list[RaftmqError] = []
 

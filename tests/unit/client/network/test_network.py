@@ -14,7 +14,7 @@ import anyio.to_thread
 import pytest
 from anyio.abc import SocketAttribute
 
-from raftmq.client.network.network import TcpNetwork
+from raftmq.client.network.network import AnyioTcpNetwork
 from raftmq.errors import Unreachable
 from raftmq.model import Address
 from raftmq.rpc.sockets import SILENCE_SECONDS_MAX
@@ -60,7 +60,7 @@ async def test_what_is_sent_comes_back() -> None:
     """Eight megabytes, while they are read, of bytes and of views; then the other side's end."""
     received = bytearray()
     with listening(echo) as address:
-        stream = await TcpNetwork().dial(address)
+        stream = await AnyioTcpNetwork().dial(address)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stream.send, memoryview(MEGABYTES_8))
             while len(received) < len(MEGABYTES_8):
@@ -82,7 +82,7 @@ async def test_the_other_side_hangs_up() -> None:
         heard.append(connection.recv(100))
 
     with listening(say_and_hear) as address:
-        stream = await TcpNetwork().dial(address)
+        stream = await AnyioTcpNetwork().dial(address)
         assert [await stream.receive(100) for _ in range(3)] == [b"bye", b"", b""]
         await stream.send(b"good night")
         await stream.aclose()
@@ -93,7 +93,7 @@ async def test_the_other_side_hangs_up() -> None:
 async def test_a_reset_breaks_it() -> None:
     """Receiving and sending say so, and why."""
     with listening(reset) as address:
-        stream = await TcpNetwork().dial(address)
+        stream = await AnyioTcpNetwork().dial(address)
         await stream.send(b"x")
         with pytest.raises(anyio.BrokenResourceError, match=r"connection broke: .*reset"):
             await stream.receive(100)
@@ -106,7 +106,7 @@ async def test_a_reset_breaks_it() -> None:
 async def test_closed_on_this_side() -> None:
     """It may be closed twice, and then neither sends nor receives."""
     with listening(echo) as address:
-        stream = await TcpNetwork().dial(address)
+        stream = await AnyioTcpNetwork().dial(address)
         await stream.aclose()
         await stream.aclose()
         for use in (partial(stream.send, b"x"), partial(stream.receive, 1)):
@@ -120,7 +120,7 @@ async def test_nobody_listens() -> None:
     with closing(socket.create_server((HOST, 0))) as listener:
         address = Address(*listener.getsockname())
     with pytest.raises(Unreachable) as found:
-        await TcpNetwork().dial(address)
+        await AnyioTcpNetwork().dial(address)
     assert found.value.was_refused
     assert str(found.value) == f"connect to {address}: Connection refused"
 
@@ -130,7 +130,7 @@ async def test_nobody_listens() -> None:
 async def test_a_host_that_does_not_exist(host: str) -> None:
     """Not refused: nobody was asked."""
     with pytest.raises(Unreachable, match=f"connect to {host}:1: ") as found:
-        await TcpNetwork().dial(Address(host, 1))
+        await AnyioTcpNetwork().dial(Address(host, 1))
     assert not found.value.was_refused
 
 
@@ -142,7 +142,7 @@ async def test_no_answer_in_time() -> None:
         with closing(socket.create_connection(address)):
             await _fill_queue(address)
             with pytest.raises(Unreachable, match="no answer in time") as found:
-                await TcpNetwork(connect_seconds_max=0.02).dial(address)
+                await AnyioTcpNetwork(connect_seconds_max=0.02).dial(address)
             assert not found.value.was_refused
 
 
@@ -150,7 +150,7 @@ async def _fill_queue(address: Address) -> None:
     """Until the kernel answers no more."""
     for _ in range(10):
         try:
-            stream = await TcpNetwork(connect_seconds_max=0.02).dial(address)
+            stream = await AnyioTcpNetwork(connect_seconds_max=0.02).dial(address)
         except Unreachable:
             return
         await stream.aclose()
@@ -161,7 +161,7 @@ async def _fill_queue(address: Address) -> None:
 async def test_options_of_the_socket() -> None:
     """No delay, and a peer that has died is found out in 8 s: those of brokers."""
     with listening(echo) as address:
-        stream = await TcpNetwork().dial(address)
+        stream = await AnyioTcpNetwork().dial(address)
         endpoint = stream._stream.extra(SocketAttribute.raw_socket)
         get = endpoint.getsockopt
         options = [
@@ -184,5 +184,5 @@ async def test_a_dial_is_cancelled_at_once() -> None:
     """Cancellation is not taken for a failure."""
     with closing(socket.create_server((HOST, 0))) as listener, anyio.CancelScope() as scope:
         scope.cancel()
-        await TcpNetwork().dial(Address(*listener.getsockname()))
+        await AnyioTcpNetwork().dial(Address(*listener.getsockname()))
     assert scope.cancelled_caught

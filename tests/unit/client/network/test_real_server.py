@@ -14,22 +14,24 @@ from typing import TYPE_CHECKING
 import anyio
 import trio
 
-from raftmq.client.network.channel import Channel, open_channel
-from raftmq.client.network.network import TcpNetwork
-from raftmq.client.network.peers import Peers
+from raftmq.client.network.channel import AnyioConnector, open_channel
+from raftmq.client.network.network import AnyioTcpNetwork
 from raftmq.model import Address
 from raftmq.rpc import network as rpc_network
 from raftmq.rpc.context import Listener, ServerIdentity
+from raftmq.rpc.peers import Peers
+from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Reply
 from raftmq.rpc.server import RpcServer
 from raftmq.wire.messages.cluster import Propose, ProposeReply
 from raftmq.wire.messages.hello import Hello
 from tests.unit.client.backends import on_trio_and_asyncio
-from tests.unit.client.network.memory import propose
+from tests.unit.rpc.puppet import propose
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+    from raftmq.rpc.channel import Channel
     from raftmq.rpc.context import RequestContext
 
 LISTENER = Listener("brokers", is_for_brokers=True)
@@ -71,7 +73,7 @@ def serving() -> Iterator[Address]:
 @asynccontextmanager
 async def channel_to_server() -> AsyncIterator[Channel]:
     with serving() as address:
-        stream = await TcpNetwork().dial(address)
+        stream = await AnyioTcpNetwork().dial(address)
         async with open_channel(stream, Hello(client_id="test")) as channel:
             yield channel
 
@@ -121,7 +123,8 @@ async def test_peers_dial_and_ask() -> None:
     """The first request dials; leaving ends everything at once."""
     with serving() as address:
         make_hello = partial(Hello, client_id="test")
-        peers = Peers(TcpNetwork(), make_hello=make_hello, random=Random(0))
+        connector = AnyioConnector(AnyioTcpNetwork(), make_hello, RpcLimits())
+        peers = Peers(connector, random=Random(0))
         peers.set_addresses({7: address})
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(peers.run)

@@ -6,7 +6,7 @@ from random import Random
 
 from raftmq.client.administration.admin import Admin
 from raftmq.client.administration.groups.committed import COMMITS_MAX
-from raftmq.client.network.network import TcpNetwork
+from raftmq.client.network.network import AnyioTcpNetwork
 from raftmq.client.routing.cluster import Cluster
 from raftmq.metadata.apply.limits import EXPECTED_COMMITS_MAX
 from tests.unit.client.administration.groups.registry import Registry, prepared
@@ -20,7 +20,7 @@ async def test_a_life_of_a_group() -> None:
     made: list[Registry] = []
     with serve_bureau(lambda bureau: made.append(prepared(bureau))) as (_, address):
         made[0].add("g")
-        async with Cluster([address], TcpNetwork(), random=Random(1)) as cluster:
+        async with Cluster([address], AnyioTcpNetwork(), random=Random(1)) as cluster:
             admin = Admin(cluster, timeout_seconds=10)
             await admin.alter_group_offsets("g", {("u", 0): 4})
             assert [one.name for one in await admin.list_groups()] == ["g"]
