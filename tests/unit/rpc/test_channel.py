@@ -264,6 +264,21 @@ async def test_the_end_of_the_connection_is_told_to_all(
 
 
 @SHELLS
+async def test_who_asked_without_waiting_hears_of_the_end_at_once(
+    autojump_clock: MockClock, shell: str
+) -> None:
+    """In the very step that ends the channel; nothing can be asked after it."""
+    outcomes: list[object] = []
+    async with puppet_channel(shell) as (channel, _):
+        channel.ask(Propose(b""), outcomes.append, timeout_seconds=30)
+        channel.end("enough")
+        assert [type(outcome) for outcome in outcomes] == [Disconnected]
+        with pytest.raises(Unreachable, match="had ended before: enough"):
+            channel.ask(Propose(b""), outcomes.append, timeout_seconds=30)
+    assert len(outcomes) == 1
+
+
+@SHELLS
 async def test_who_was_still_in_line_was_not_sent(autojump_clock: MockClock, shell: str) -> None:
     """One may be in flight, two ask: the end is indefinite for the first only."""
     errors: dict[int, RaftmqError] = {}

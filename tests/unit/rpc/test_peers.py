@@ -296,6 +296,23 @@ async def test_one_way_dials_for_the_next_time(autojump_clock: MockClock, shell:
 
 
 @SHELLS
+async def test_asking_without_waiting_does_not_dial(autojump_clock: MockClock, shell: str) -> None:
+    """Without a channel nothing is sent, and nothing is called back."""
+    outcomes: list[object] = []
+    async with world(shell) as (here, nursery):
+        await nursery.start(here.serve)
+        assert not here.peers.ask(1, Propose(b"x"), outcomes.append, timeout_seconds=30)
+        assert not here.peers.ask(9, Propose(b"x"), outcomes.append, timeout_seconds=30)
+        await trio.sleep(1)
+        assert not here.dials
+        await here.ask()
+        assert here.peers.ask(1, Propose(b"x"), outcomes.append, timeout_seconds=30)
+        assert not outcomes
+        await trio.sleep(1)
+        assert [outcome.body for outcome in outcomes] == [ProposeReply(b"b1")]
+
+
+@SHELLS
 async def test_who_is_cancelled_takes_no_one_along(autojump_clock: MockClock, shell: str) -> None:
     """Two wait for the same connection, one gives up: the other is served."""
     async with world(shell) as (here, nursery):
