@@ -1,18 +1,19 @@
 """Blocking admin: the calls of `raftmq.client.administration.Admin`, run in the loop's thread.
 
 Adds nothing but the wait: each call has the arguments, results and errors of the asynchronous one.
+All but the head of the class is written by `python -m tests.sync_source`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from typing import Literal
 
     from raftmq.client.administration.admin import Admin as AsyncAdmin
     from raftmq.client.administration.admin import When
-    from raftmq.client.administration.groups.calls import GroupCalls as AsyncGroupCalls
     from raftmq.client.administration.groups.calls import To
     from raftmq.client.administration.results import (
         BrokerLoad,
@@ -33,87 +34,32 @@ if TYPE_CHECKING:
     from raftmq.sync.loop import Loop
 
 
-# -- Group calls ----------------------------------------------------------------------------------
-# The calls on consumer groups.
+class Admin:
+    """`client.admin`: topics, their configuration and records, groups, leaders, and the state of
+    the cluster.
 
+    Every call repeats what may be repeated until its time is over, 30 s unless `with_timeout` says
+    otherwise; Ctrl-C ends it at once.
 
-class GroupCalls:
-    """Blocking; arguments, results and errors are those of the asynchronous class."""
-
-    def __init__(self, loop: Loop, calls: AsyncGroupCalls) -> None:
-        self._loop, self._calls = loop, calls
-
-    def list_groups(self) -> tuple[GroupSummary, ...]:
-        """All groups, by name."""
-        return self._loop.call(self._calls.list_groups)
-
-    def describe_group(self, name: str) -> GroupDetails:
-        """Its state, its coordinator, and its members with what each of them reads."""
-        return self._loop.call(self._calls.describe_group, name)
-
-    def group_offsets(self, name: str) -> dict[TopicPartition, GroupOffset]:
-        """Its committed offsets, by topic and partition."""
-        return self._loop.call(self._calls.group_offsets, name)
-
-    def group_lag(self, name: str) -> tuple[PartitionLag, ...]:
-        """How far it is behind, by topic and partition, and which member reads each of them."""
-        return self._loop.call(self._calls.group_lag, name)
-
-    def reset_group_offsets(
-        self,
-        name: str,
-        *,
-        to: To | None = None,
-        shift: int | None = None,
-        topics: Collection[str] | None = None,
-        partitions: Collection[TopicPartition] | None = None,
-        dry_run: bool = False,
-    ) -> dict[TopicPartition, OffsetReset]:
-        """Move the committed offsets of a group without members."""
-
-        async def run() -> dict[TopicPartition, OffsetReset]:
-            return await self._calls.reset_group_offsets(
-                name, to=to, shift=shift, topics=topics, partitions=partitions, dry_run=dry_run
-            )
-
-        return self._loop.call(run)
-
-    def alter_group_offsets(
-        self,
-        name: str,
-        offsets: Mapping[TopicPartition, int],
-        *,
-        expected: Mapping[TopicPartition, int | None] | None = None,
-    ) -> None:
-        """Commit offsets for a group without members, like {("orders", 0): 42}."""
-
-        async def run() -> None:
-            await self._calls.alter_group_offsets(name, offsets, expected=expected)
-
-        self._loop.call(run)
-
-    def delete_group(self, name: str) -> None:
-        """Delete a group without members, with its committed offsets."""
-        self._loop.call(self._calls.delete_group, name)
-
-    def delete_group_offsets(self, name: str, partitions: Collection[TopicPartition]) -> None:
-        """Delete a group's committed offsets of some partitions."""
-        self._loop.call(self._calls.delete_group_offsets, name, partitions)
-
-
-# -- Admin ----------------------------------------------------------------------------------------
-
-
-class Admin(GroupCalls):
-    """Blocking; arguments, results and errors are those of the asynchronous class."""
+    All calls raise TypeError for an argument of a wrong type, and otherwise a RaftmqError:
+    `Unreachable` if no broker has answered; `OutcomeUnknown` (indefinite) if a change may have
+    happened, or may yet. After any other error nothing was changed (definite). Calls on groups
+    raise InvalidGroupId for an invalid name, and CoordinatorNotAvailable if no broker coordinated
+    the group until the time was over.
+    """
 
     def __init__(self, loop: Loop, admin: AsyncAdmin) -> None:
-        super().__init__(loop, admin)
-        self._admin = admin
+        self._loop, self._admin = loop, admin
 
     def with_timeout(self, seconds: float) -> Admin:
-        """The same admin for calls with another time limit, in seconds."""
+        """The same admin for calls with another time limit.
+
+        Args:
+            seconds: for all attempts of one call together.
+        """
         return Admin(self._loop, self._admin.with_timeout(seconds))
+
+    # -- topics ----------------------------------------------------------------------------
 
     def create_topic(
         self,
@@ -123,64 +69,158 @@ class Admin(GroupCalls):
         replication_factor: int | None = None,
         config: Mapping[str, str | int | bool] | None = None,
     ) -> CreatedTopic:
-        """Create a topic, and wait until it can be used."""
+        """Create a topic, and wait until all of its partitions have leaders, so that it can be
+        used.
 
-        async def run() -> CreatedTopic:
-            return await self._admin.create_topic(
+        Args:
+            name: 1 to 200 characters of a-z A-Z 0-9 . _ -
+            partitions: None: the cluster's default.
+            replication_factor: replicas of each partition, on as many brokers. None: the cluster's
+                default, or the number of its nodes where there are fewer; the result says which.
+            config: by dotted key, like {"retention.ms": 86_400_000}. Other keys have their
+                defaults.
+
+        Returns:
+            What was created, with the numbers that were chosen.
+
+        Raises:
+            TopicAlreadyExists: definite, like the next four.
+            InvalidTopic: not a valid topic name.
+            InvalidPartitions: too many.
+            InvalidReplicationFactor: fewer brokers are active than that, or than there are nodes
+                for the default; the message names those that are missing.
+            InvalidConfig: names every bad key, and the key that may have been meant.
+            OutcomeUnknown: it may exist now, or soon; or it does, and cannot be used yet.
+                Indefinite.
+        """
+        return self._loop.call(
+            lambda: self._admin.create_topic(
                 name, partitions=partitions, replication_factor=replication_factor, config=config
             )
-
-        return self._loop.call(run)
+        )
 
     def delete_topic(self, name: str) -> None:
-        """Delete the topic that has this name now, with all of its records."""
-        self._loop.call(self._admin.delete_topic, name)
+        """Delete the topic that has this name now, with all of its records.
+
+        Raises:
+            UnknownTopicOrPartition: there is none. Definite.
+            OutcomeUnknown: it may be gone, or soon be. Indefinite.
+        """
+        self._loop.call(lambda: self._admin.delete_topic(name))
 
     def list_topics(self) -> tuple[TopicSummary, ...]:
         """All topics, by name."""
         return self._loop.call(self._admin.list_topics)
 
     def describe_topic(self, name: str) -> TopicDetails:
-        """Its partitions with leaders, replicas, epochs and offsets, and its configuration."""
-        return self._loop.call(self._admin.describe_topic, name)
+        """A topic's partitions with leaders, replicas, epochs and offsets, and its configuration.
+
+        Raises:
+            UnknownTopicOrPartition: there is none.
+        """
+        return self._loop.call(lambda: self._admin.describe_topic(name))
 
     def create_partitions(self, name: str, total: int) -> None:
-        """Let a topic grow to `total` partitions."""
-        self._loop.call(self._admin.create_partitions, name, total)
+        """Let a topic grow to `total` partitions, and wait until all of them have leaders.
+
+        Records stay where they are, but the partition of a key may be another one from then on.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic. Definite.
+            InvalidPartitions: it has as many already, or more; a topic never shrinks. Definite.
+            OutcomeUnknown: it may have grown; or it has, and some of it cannot be used yet.
+                Indefinite.
+        """
+        self._loop.call(lambda: self._admin.create_partitions(name, total))
+
+    # -- configuration ---------------------------------------------------------------------
 
     def describe_config(self, name: str) -> dict[str, ConfigValue]:
-        """The effective value of each key of a topic, with whether it is the default."""
-        return self._loop.call(self._admin.describe_config, name)
+        """The effective value of each key of a topic, with whether it is the default.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic.
+        """
+        return self._loop.call(lambda: self._admin.describe_config(name))
 
     def alter_config(self, name: str, changes: Mapping[str, str | int | bool | None]) -> None:
-        """Set some keys of a topic, all of them or none."""
-        self._loop.call(self._admin.alter_config, name, changes)
+        """Set some keys of a topic, all of them or none; other keys stay as they are.
+
+        Args:
+            changes: None resets a key to its default.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic. Definite.
+            InvalidConfig: names every bad key, and the key that may have been meant. Definite.
+            OutcomeUnknown: they may have been set, or soon be. Indefinite.
+        """
+        self._loop.call(lambda: self._admin.alter_config(name, changes))
+
+    # -- records ---------------------------------------------------------------------------
 
     def offsets(
         self, topic: str, at: When, *, partitions: Collection[int] | None = None
     ) -> dict[int, int | None]:
-        """The offset that belongs to a point in time, in each partition of a topic."""
+        """The offset that belongs to a point in time, in each partition of a topic.
 
-        async def run() -> dict[int, int | None]:
-            return await self._admin.offsets(topic, at, partitions=partitions)
+        Args:
+            at: "earliest": the oldest record. "latest": after the newest committed record. A
+                datetime with a time zone, or milliseconds since 1970-01-01 UTC: the first record at
+                or after that time, None where no record is so young.
+            partitions: None: all of them.
 
-        return self._loop.call(run)
+        Returns:
+            Offsets by partition.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic, or partition.
+            LeaderNotAvailable: some partition has no leader.
+        """
+        return self._loop.call(lambda: self._admin.offsets(topic, at, partitions=partitions))
 
     def delete_records(
         self, topic: str, before: Mapping[int, int | Literal["latest"]]
     ) -> dict[int, int]:
-        """Delete the oldest records for good."""
-        return self._loop.call(self._admin.delete_records, topic, before)
+        """Delete the oldest records for good.
+
+        Args:
+            before: for each partition the offset at which it is to begin; "latest": delete all
+                committed records. A partition that begins later already stays as it is.
+
+        Returns:
+            The offset at which each of them begins now.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic, or partition. Definite.
+            OffsetOutOfRange: beyond the committed records. Definite.
+            UnsupportedVersion: some voter or broker is of an older version, or was never started.
+                Definite.
+            OutcomeUnknown: some records were deleted, or may have been; says where. Indefinite.
+        """
+        return self._loop.call(lambda: self._admin.delete_records(topic, before))
+
+    # -- the cluster -----------------------------------------------------------------------
 
     def elect_leaders(
         self, topic: str, partitions: Collection[int] | None = None, *, unclean: bool = False
     ) -> tuple[Election, ...]:
-        """Give partitions back to their preferred leaders, as after a restart."""
+        """Give partitions back to their preferred leaders, as after a restart.
 
-        async def run() -> tuple[Election, ...]:
-            return await self._admin.elect_leaders(topic, partitions, unclean=unclean)
+        Args:
+            partitions: None: all of them.
+            unclean: elect any live replica where no in-sync one is left. Committed records may be
+                lost.
 
-        return self._loop.call(run)
+        Returns:
+            The outcome for each partition; where it failed, the leader has not changed.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic, or partition. Definite.
+            OutcomeUnknown: leaders may have changed. Indefinite.
+        """
+        return self._loop.call(
+            lambda: self._admin.elect_leaders(topic, partitions, unclean=unclean)
+        )
 
     def describe_cluster(self) -> ClusterDetails:
         """Its name, its controller, and its brokers with addresses, racks and states."""
@@ -193,3 +233,140 @@ class Admin(GroupCalls):
     def health(self) -> Health:
         """Which brokers are down, and which partitions are affected."""
         return self._loop.call(self._admin.health)
+
+    # -- groups ----------------------------------------------------------------------------
+
+    def list_groups(self) -> tuple[GroupSummary, ...]:
+        """All groups, by name. Every broker is asked, as each one knows only the groups that it
+        coordinates.
+        """
+        return self._loop.call(self._admin.list_groups)
+
+    def describe_group(self, name: str) -> GroupDetails:
+        """Its state, its coordinator, and its members with what each of them reads.
+
+        Raises:
+            GroupIdNotFound: there is none.
+        """
+        return self._loop.call(lambda: self._admin.describe_group(name))
+
+    def group_offsets(self, name: str) -> dict[TopicPartition, GroupOffset]:
+        """The group's committed offsets, by topic and partition.
+
+        A deleted topic is named by its id in hexadecimal.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+        """
+        return self._loop.call(lambda: self._admin.group_offsets(name))
+
+    def group_lag(self, name: str) -> tuple[PartitionLag, ...]:
+        """How far the group is behind, by topic and partition, and which member reads each of them.
+
+        All partitions of topics in which it has committed something, or to which its members have
+        subscribed. Where nothing is committed, the lag counts from the oldest record. Where no
+        leader answers within a few seconds, end and lag are None.
+
+        Raises:
+            GroupIdNotFound: there is no such group.
+        """
+        return self._loop.call(lambda: self._admin.group_lag(name))
+
+    def reset_group_offsets(
+        self,
+        name: str,
+        *,
+        to: To | None = None,
+        shift: int | None = None,
+        topics: Collection[str] | None = None,
+        partitions: Collection[TopicPartition] | None = None,
+        dry_run: bool = False,
+    ) -> dict[TopicPartition, OffsetReset]:
+        """Move the committed offsets of a group without members.
+
+        The new offset lies within the log; where the requested one does not, the result has it as
+        `asked`. It is committed only if the old offset is still the committed one, so two resets at
+        the same time do not mix.
+
+        Args:
+            to: "earliest", "latest", an offset, or a datetime with a time zone: the first record at
+                or after that time, or the end where no record is so young.
+            shift: in place of `to`: so many offsets forward or, below 0, back.
+            topics: all partitions of these; also for a group that does not exist yet.
+            partitions: these, as pairs of topic and number. Without both: those with a committed
+                offset whose topic exists.
+            dry_run: change nothing, and return what would be done; possible with members as well.
+
+        Returns:
+            For each partition the old offset and the new one.
+
+        Raises:
+            TypeError: neither `to` nor `shift`, or both; both `topics` and `partitions`.
+            NonEmptyGroup: the group has members: stop them first. Definite.
+            GroupIdNotFound: there is no such group, and no topic was named. Definite.
+            InvalidRequest: nothing is committed from which to shift; or `to` is no place in a log,
+                or `partitions` no list of pairs. Definite.
+            UnknownTopicOrPartition: there is no such topic, or partition. Definite.
+            InvalidUpdateVersion: another program has committed meanwhile; says what. Definite.
+            OutcomeUnknown: some offsets were changed, or may have been; says what is known.
+                Indefinite.
+        """
+        return self._loop.call(
+            lambda: self._admin.reset_group_offsets(
+                name, to=to, shift=shift, topics=topics, partitions=partitions, dry_run=dry_run
+            )
+        )
+
+    def alter_group_offsets(
+        self,
+        name: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        expected: Mapping[TopicPartition, int | None] | None = None,
+    ) -> None:
+        """Commit offsets for a group without members, like {("orders", 0): 42}.
+
+        They are committed as they are, and need not lie within the log: a warning is logged for
+        those beyond its end, where a consumer finds nothing and goes on as its `auto_offset_reset`
+        says. The group need not exist yet.
+
+        Args:
+            expected: the committed offsets that must be there now, None for nothing; an offset is
+                changed only if it matches. Such a change is sent only once.
+
+        Raises:
+            NonEmptyGroup: the group has members: stop them first. Definite.
+            UnknownTopicOrPartition: there is no such topic, or partition. Definite.
+            InvalidUpdateVersion: another offset than `expected` is committed; says which. Definite.
+            OutcomeUnknown: some offsets were changed, or may have been; says what is known.
+                Indefinite.
+        """
+        self._loop.call(lambda: self._admin.alter_group_offsets(name, offsets, expected=expected))
+
+    def delete_group(self, name: str) -> None:
+        """Delete a group without members, with its committed offsets.
+
+        Raises:
+            GroupIdNotFound: there is none. Definite.
+            NonEmptyGroup: the group has members: stop them first. Definite.
+            InvalidUpdateVersion: the group has changed during the call: describe it again.
+                Definite.
+            OutcomeUnknown: it may be gone, or soon be. Indefinite.
+        """
+        self._loop.call(lambda: self._admin.delete_group(name))
+
+    def delete_group_offsets(self, name: str, partitions: Collection[TopicPartition]) -> None:
+        """Delete a group's committed offsets of some partitions; those without one count as
+        deleted.
+
+        Args:
+            partitions: pairs of topic and number; a deleted topic by its id in hexadecimal.
+
+        Raises:
+            GroupSubscribedToTopic: members of the group read the topic. Definite.
+            UnknownTopicOrPartition: there is no such topic. Definite.
+            InvalidUpdateVersion: the group has committed during the call: read the offsets again.
+                Definite.
+            OutcomeUnknown: some are gone, or may be; says what is known. Indefinite.
+        """
+        self._loop.call(lambda: self._admin.delete_group_offsets(name, partitions))

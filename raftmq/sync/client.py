@@ -1,7 +1,8 @@
 """Blocking `connect` and `Client`: opens the event loop's thread, makes producers and consumers.
 
 Owns the order of closing: consumers, then the client, then the thread. Divides `buffer_memory`
-between the handover queue and the producer in the loop.
+between the handover queue and the producer in the loop. Parameters and docstrings are written by
+`python -m tests.sync_source`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from raftmq.client import client as asynchronous
+from raftmq.client.client import CONNECT_TIMEOUT_MS, DEFAULT_BOOTSTRAP
 from raftmq.client.producer.options import producer_options
 from raftmq.errors import Closed
 from raftmq.sync.admin import Admin
@@ -30,18 +32,22 @@ BUFFER_BYTES_MIN = 64 << 10  # the smallest buffer_memory that a producer accept
 
 
 def connect(
-    bootstrap: str | Sequence[str] = asynchronous.DEFAULT_BOOTSTRAP,
+    bootstrap: str | Sequence[str] = DEFAULT_BOOTSTRAP,
     *,
     client_id: str = "",
-    connect_timeout_ms: float = asynchronous.CONNECT_TIMEOUT_MS,
+    connect_timeout_ms: float = CONNECT_TIMEOUT_MS,
     **unknown: object,
 ) -> Client:
-    """A connection to a cluster: `with connect("host:9292") as client:`. See `raftmq.connect`.
+    """A connection to a cluster: `with connect("host:9292") as client:`.
 
     Args:
-        bootstrap: where brokers listen, `host:port`, several with commas between or as a list.
+        bootstrap: where brokers listen, `host:port`, several with commas between or as a list; one
+            that answers is enough.
         client_id: what this program calls itself in the logs of brokers.
         connect_timeout_ms: how long the first answer may take.
+
+    Returns:
+        A client; nothing is sent before its block is entered.
 
     Raises:
         TypeError: an unknown option, or a value of another type.
@@ -98,12 +104,17 @@ class Client:
                 stack.callback(consumer.close)
 
     def producer(self, **options: Unpack[ProducerArguments]) -> Producer:
-        """A producer: `with client.producer() as producer:`. See `raftmq.Client.producer`.
+        """A producer: `with client.producer(acks="all") as producer:`.
+
+        Args:
+            options: see `ProducerOptions`; `preset`, "high_throughput" or "low_latency"; and
+                `delivery`, "at_most_once" or "at_least_once", in place of `acks`, `retries` and
+                `idempotence`.
 
         Raises:
             TypeError: an unknown option.
             InvalidConfig: values that are out of bounds or contradict each other, all at once.
-            Closed: the client is not open, or belongs to another process.
+            Closed: outside of the client's block.
         """
         self._loop.check_process()
         checked = producer_options(options)
@@ -121,9 +132,18 @@ class Client:
         return Producer(self._loop, producer, handover_bytes)
 
     def consumer(self, *topics: str, **options: Unpack[ConsumerArguments]) -> Consumer:
-        """A consumer: a context manager, or to be used as it is until the client is closed.
+        """A consumer: `with client.consumer("orders", start="earliest") as consumer:`.
 
-        See `raftmq.Client.consumer`.
+        It may also be used without a block, until the client is closed.
+
+        Args:
+            topics: all partitions of these are read; or give `assign`.
+            options: see `ConsumerOptions`.
+
+        Raises:
+            TypeError: an unknown option.
+            InvalidConfig: values that are out of bounds or contradict each other, all at once.
+            Closed: outside of the client's block.
         """
         self._loop.check_process()
         return Consumer(self._loop, self._client.consumer(*topics, **options), self._consumers)

@@ -3,7 +3,8 @@
 Owns what lies between the consumer in the loop and the program's threads: a shared batch, or a
 batch of columns. Invariants: records are stored here before a waiting thread is woken, so an
 interrupted wait loses nothing; before a seek, pause or commit, records that no thread has taken go
-back to the consumer.
+back to the consumer. Parameters and docstrings of the calls, and most bodies that only ask the
+consumer in the loop, are written by `python -m tests.sync_source`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from raftmq.errors import Closed
 from raftmq.sync.block import Block
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from datetime import datetime
     from types import TracebackType
     from typing import Self
@@ -145,11 +146,18 @@ class Consumer:
     def batches(
         self, *, max_records: int | None = None, timeout: float | None = None
     ) -> Iterator[ConsumedBatch]:
-        """The next batches, each of one partition, as columns; ends as `records` does.
+        """`for batch in c.batches():` records of one partition at a time, as columns.
+
+        It ends when no batch has come for `timeout` seconds; None: never.
 
         Args:
             max_records: of one batch; None: `max_poll_records`.
-            timeout: seconds; None waits for ever.
+
+        Returns:
+            An iterator; breaking off and iterating again loses nothing.
+
+        Raises:
+            InvalidConfig: `max_records` is not a whole number from 1.
         """
         self._open()
         found = self._consumer.batches(max_records=max_records)
@@ -181,9 +189,16 @@ class Consumer:
         return self._ask(lambda: self._lag(topic, partition))
 
     def end_offsets(self, *, timeout: float | None = None) -> dict[Key, int]:
-        """The end offsets of the partitions now. See `raftmq.Consumer.end_offsets`."""
-        self._open()
-        return self._loop.call(self._consumer.end_offsets, timeout=timeout)
+        """The end offset of each assigned partition now, as its leader says.
+
+        Returns:
+            By pair of topic and partition: one past the last committed record.
+
+        Raises:
+            RaftmqError: a leader has not answered, or refused.
+            RequestTimedOut: after `timeout` seconds.
+        """
+        return self._call(self._consumer.end_offsets, timeout=timeout)
 
     def seek(
         self,
@@ -193,7 +208,16 @@ class Consumer:
         offset: int | None = None,
         timestamp: int | datetime | None = None,
     ) -> None:
-        """Go on elsewhere. See `raftmq.Consumer.seek`."""
+        """Go on elsewhere: at `offset`, or at the first record at or after `timestamp`.
+
+        Args:
+            timestamp: milliseconds since 1970-01-01 UTC, or a datetime with a time zone. If no
+                record is so young, at the end. It is looked up when the partition is fetched.
+
+        Raises:
+            InvalidConfig: the partition is not read by this consumer, or not exactly one place is
+                given.
+        """
 
         def seek() -> None:
             self._give_back()
@@ -218,10 +242,23 @@ class Consumer:
     def commit(
         self, work: ConsumedBatch | ConsumerRecord | None = None, *, timeout: float | None = None
     ) -> None:
-        """Commit what was handed out, up to and including `work`. See `raftmq.Consumer.commit`.
+        """Commit everything up to and including `work`; without it, all that was handed out.
+
+        Returns once the coordinator has it in the quorum: the next member to read the partition
+        begins behind it. During a rebalance it waits, as long as this member keeps the partition.
+
+        Args:
+            work: a record or batch as it was handed out, not a copy.
 
         Raises:
-            RequestTimedOut: after `timeout`; it may have been committed. Indefinite.
+            IllegalGeneration: the partition is not this member's any more, or was another member's
+                since, which began at the offset committed then; nothing was committed. Definite.
+            UnknownMemberId: with `assign`, while the group has members; nothing was committed.
+                Definite.
+            OutcomeUnknown: it may have been committed. Indefinite.
+            InvalidRequest: `work` is a copy of what was handed out. Definite.
+            InvalidConfig: the consumer is not in a group. Definite.
+            RequestTimedOut: after `timeout` seconds; it may have been committed. Indefinite.
         """
 
         async def commit() -> None:
@@ -230,21 +267,38 @@ class Consumer:
                 self._give_back()
             await self._consumer.commit(work)
 
-        self._open()
-        self._loop.call(commit, timeout=timeout)
+        self._call(commit, timeout=timeout)
 
     def committed(self, topic: str, partition: int, *, timeout: float | None = None) -> int | None:
-        """The committed offset; None: nothing is committed."""
-        self._open()
-        return self._loop.call(self._consumer.committed, topic, partition, timeout=timeout)
+        """The committed offset of a partition, where the group goes on; None: nothing is committed.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such partition.
+            InvalidConfig: the consumer is not in a group.
+            RequestTimedOut: after `timeout` seconds.
+        """
+        return self._call(lambda: self._consumer.committed(topic, partition), timeout=timeout)
 
     def processing(self, work: ConsumedBatch | ConsumerRecord) -> Processing:
-        """`with consumer.processing(batch):` for long work. See `raftmq.Consumer.processing`."""
+        """`with consumer.processing(batch):` for work that takes long, or runs beside the
+        iteration.
+
+        `work` is not finished before the block ends, even if more is asked for: until then it is
+        not committed, and its partition is not given to another member. If the block fails, the
+        group does not wait for it, and it is not committed before more is asked for. While any
+        block is open, `max_poll_interval_ms` does not count.
+
+        Args:
+            work: a record or batch as it was handed out, not a copy.
+
+        Raises:
+            InvalidRequest: `work` is a copy of what was handed out.
+        """
         return Processing(self._ask, self._ask(lambda: self._consumer.processing(work)))
 
     @property
     def generation(self) -> int:
-        """The group's generation; -1: this member is not in it now."""
+        """The group's generation, as this member knows it; -1: it is not a member now."""
         return self._ask(lambda: self._consumer.generation)
 
     @property
@@ -272,8 +326,11 @@ class Consumer:
         async def ask() -> T:
             return question()
 
+        return self._call(ask)
+
+    def _call(self, call: Callable[[], Awaitable[T]], *, timeout: float | None = None) -> T:
         self._open()
-        return self._loop.call(ask)
+        return self._loop.call(call, timeout=timeout)
 
     # -- in the loop -----------------------------------------------------------------------
 

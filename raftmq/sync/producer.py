@@ -2,12 +2,13 @@
 
 Checks a record in the caller's thread, so that its errors show there, and hands it over
 (`handover.py`). Bulk calls wait until earlier records were taken, which keeps the order.
+Parameters and docstrings of the calls are written by `python -m tests.sync_source`.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from raftmq.client.administration.checks import check_topic
 from raftmq.client.producer.record import (
@@ -23,7 +24,7 @@ from raftmq.sync.handover import Delivery, Handed, Handover, Rows, may_wait
 from raftmq.sync.loop import LoopCall
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from raftmq.client.producer.statistics import Statistics
     from raftmq.sync.loop import Loop
     from raftmq.wire.batch.arguments import GivenHeaders
+
+T = TypeVar("T")
 
 
 class Producer:
@@ -91,9 +94,29 @@ class Producer:
         timestamp: int | None = None,
         timeout: float | None = None,
     ) -> RecordMetadata:
-        """See `raftmq.Producer.send`.
+        """Send one record, and wait until it is as safe as `acks` promises.
+
+        Ending the wait does not take the record back. With a name, success counts only once the
+        block has ended: a skipped record (offset -1) may differ from the one in the log.
+
+        Args:
+            topic: its name.
+            value: bytes; None for a record without a value.
+            key: records with one key stay in order, in one partition.
+            headers: names and values, for the program that reads the record.
+            tags: words to filter by.
+            partition: in place of the partitioner's choice.
+            timestamp: milliseconds since 1970-01-01 UTC; None: now.
+
+        Returns:
+            Partition, offset and timestamp of the record.
 
         Raises:
+            InvalidRecord, MessageTooLarge: it cannot be sent as it is. Definite.
+            DeliveryTimedOut: `delivery_timeout_ms` has passed and it was not appended. Definite.
+            OutcomeUnknown: it may have been appended. Indefinite.
+            Closed: the producer is not open, or was ended. Definite.
+            RaftmqError: the broker's refusal; `error.definite` says which.
             RequestTimedOut: after `timeout` seconds; the record may be sent nevertheless.
                 Indefinite.
         """
@@ -123,9 +146,22 @@ class Producer:
         on_delivery: OnDelivery | None = None,
         timeout: float | None = None,
     ) -> Delivery:
-        """See `raftmq.Producer.enqueue`: waits while the buffer is full.
+        """Accept one record; waits only while the buffer (`buffer_memory`) is full. See
+        `send_nowait`.
+
+        `on_delivery` is called in the loop's thread: it must not make blocking calls of this
+        client.
+
+        Args:
+            on_delivery: called with (error, metadata), one of which is None, when the outcome is
+                known.
+
+        Returns:
+            The outcome; its `result` waits for it.
 
         Raises:
+            InvalidRecord, MessageTooLarge: it cannot be sent as it is. Definite.
+            Closed: the producer is not open, or was ended. Definite.
             RequestTimedOut: the buffer stayed full for `timeout` seconds; the record was not
                 accepted.
         """
@@ -161,8 +197,22 @@ class Producer:
         timestamp: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """See `raftmq.Producer.send_nowait`. `on_delivery` is called in the loop's thread: it must
-        not make blocking calls of this client.
+        """Accept one record without waiting. See `send`.
+
+        `on_delivery` is called in the loop's thread: it must not make blocking calls of this
+        client.
+
+        Args:
+            on_delivery: called with (error, metadata), one of which is None, when the outcome is
+                known; with a name, success counts only once the block has ended.
+
+        Returns:
+            The outcome; its `result` waits for it.
+
+        Raises:
+            BufferFull: `buffer_memory` is used up; `enqueue` waits instead. Definite.
+            InvalidRecord, MessageTooLarge: it cannot be sent as it is. Definite.
+            Closed: the producer is not open, or was ended. Definite.
         """
         self._loop.check_process()
         self._handover.check_open()
@@ -199,17 +249,35 @@ class Producer:
         progress: Progress = None,
         timeout: float | None = None,
     ) -> list[BatchMetadata]:
-        """See `raftmq.Producer.send_many`.
+        """Send many records, and wait until all are as safe as `acks` promises.
+
+        The fast path: no object is kept for a single record. Memory stays within `buffer_memory`,
+        however many rows there are.
 
         Rows are read in this thread, so they may come slowly; functions of a row are called in the
         loop's thread, and must not block.
 
+        Args:
+            topic: its name.
+            rows: any number of them; bytes, unless `value` says what to send of a row.
+            value, key, headers, tags, timestamp: functions of a row; `timestamp` returns
+                milliseconds since 1970-01-01 UTC.
+            partition: for all of them, in place of the partitioner's choice.
+            progress: True for a bar on stderr, or a function of the number of records accepted so
+                far.
+
+        Returns:
+            Where they are in the log: one result for each run of records that were sent together.
+
         Raises:
+            InvalidRecord: a row cannot be sent; a note says how many before it were. Definite.
+            RaftmqError: the first failure, once all are settled; a note says how many were
+                delivered. Definite or not: `error.definite`.
             RequestTimedOut: after `timeout` seconds; some records may be sent. Indefinite.
         """
 
         async def run(rows: Iterable[Any] | AsyncIterable[Any]) -> list[BatchMetadata]:
-            await self._handover.wait_taken()  # keeps the order with records handed in before
+            await self._handover.wait_taken()  # as in `_call`
             return await self._producer.send_many(
                 topic,
                 rows,
@@ -240,11 +308,24 @@ class Producer:
         progress: Progress = None,
         timeout: float | None = None,
     ) -> list[BatchMetadata]:
-        """See `raftmq.Producer.send_columns`."""
+        """Send parallel columns, as Arrow and Spark hold them, and wait; see `send_many`.
 
-        async def run() -> list[BatchMetadata]:
-            await self._handover.wait_taken()  # as in `send_many`
-            return await self._producer.send_columns(
+        Args:
+            values, keys: lists or Arrow arrays.
+            timestamps: milliseconds since 1970-01-01 UTC; None: now.
+            partitions: one for each record, in place of the partitioner's choice.
+            progress: see `send_many`.
+
+        Returns:
+            See `send_many`.
+
+        Raises:
+            InvalidRecord: columns of different lengths, or an item that cannot be sent. Definite.
+            RaftmqError: see `send_many`.
+            RequestTimedOut: after `timeout` seconds; some records may be sent. Indefinite.
+        """
+        return self._call(
+            lambda: self._producer.send_columns(
                 topic,
                 values=values,
                 keys=keys,
@@ -253,9 +334,9 @@ class Producer:
                 timestamps=timestamps,
                 partitions=partitions,
                 progress=progress,
-            )
-
-        return self._loop.call(run, timeout=timeout)
+            ),
+            timeout=timeout,
+        )
 
     def enqueue_columns(
         self,
@@ -269,16 +350,16 @@ class Producer:
         partitions: Sequence[int] | None = None,
         timeout: float | None = None,
     ) -> None:
-        """See `raftmq.Producer.enqueue_columns`.
+        """Accept parallel columns, waiting only while the buffer is full. `flush`, or the end of
+        the block, waits until they are sent, and raises what has failed. See `send_columns`.
 
         Raises:
+            InvalidRecord: columns of different lengths, or an item that cannot be sent. Definite.
             RequestTimedOut: the buffer stayed full for `timeout` seconds; some records may be sent.
                 Indefinite.
         """
-
-        async def run() -> None:
-            await self._handover.wait_taken()  # as in `send_many`
-            await self._producer.enqueue_columns(
+        self._call(
+            lambda: self._producer.enqueue_columns(
                 topic,
                 values=values,
                 keys=keys,
@@ -286,19 +367,30 @@ class Producer:
                 tags=tags,
                 timestamps=timestamps,
                 partitions=partitions,
-            )
-
-        self._loop.call(run, timeout=timeout)
+            ),
+            timeout=timeout,
+        )
 
     def flush(self, *, timeout: float | None = None) -> None:
-        """See `raftmq.Producer.flush`."""
+        """Wait until the outcome of all records accepted so far is known, without linger. With a
+        name, see `send`.
 
-        async def run() -> None:
-            await self._handover.wait_taken()
-            await self._producer.flush()
-
-        self._loop.call(run, timeout=timeout)
+        Raises:
+            RaftmqError: the first failure that neither a `result` nor `on_delivery` has reported; a
+                note says how many records there were. `error.definite` says whether they were
+                certainly not appended.
+            RequestTimedOut: after `timeout` seconds; the records are sent nevertheless. Indefinite.
+        """
+        self._call(self._producer.flush, timeout=timeout)
         self._handover.failures.raise_first()
+
+    def _call(self, call: Callable[[], Awaitable[T]], *, timeout: float | None) -> T:
+        async def run() -> T:
+            # Keeps the order with records handed in before.
+            await self._handover.wait_taken()
+            return await call()
+
+        return self._loop.call(run, timeout=timeout)
 
 
 def _deadline(timeout: float | None) -> float | None:

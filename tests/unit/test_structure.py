@@ -31,7 +31,6 @@ TWINS = {
     "Client",
     "Consumer",
     "Delivery",
-    "GroupCalls",
     "Processing",
     "Producer",
 }
