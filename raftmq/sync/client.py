@@ -7,7 +7,7 @@ between the handover queue and the producer in the loop. Parameters and docstrin
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
 from raftmq.client import client as asynchronous
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from raftmq.client.producer.options import ProducerArguments
 
 BUFFER_BYTES_MIN = 64 << 10  # the smallest buffer_memory that a producer accepts
+# How long the interpreter's exit waits for a client whose block was never left.
+EXIT_SECONDS_MAX = 2.0
 
 
 def connect(
@@ -69,7 +71,10 @@ class Client:
     """
 
     def __init__(self, client: asynchronous.Client) -> None:
-        self._client, self._loop = client, Loop()
+        self._client = client
+        self._loop = Loop(
+            "raftmq-sync", nullcontext, owner="the client", exit_seconds_max=EXIT_SECONDS_MAX
+        )
         self._block = Block(self._loop, client)
         self._was_opened = False
         self._consumers: set[Consumer] = set()  # that are open

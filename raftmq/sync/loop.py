@@ -1,10 +1,11 @@
-"""The event loop's thread, and blocking calls into it from other threads, with Ctrl-C and timeouts.
+"""A thread with an event loop, and blocking calls into it from other threads.
 
 Owns the thread's life and how a wait ends: with the result, the timeout, or Ctrl-C. A caller that
-stops waiting cancels its call.
+stops waiting cancels its call. `raftmq.testing` runs its brokers in such a thread, too.
 
 Invariants: no call stays without an outcome once the loop has ended, for any reason; an error of a
-call never ends the loop; a program that never leaves the block can still end.
+call never ends the loop; an error that has ended the loop is raised by the next call or else at the
+end of the block; a program that never leaves the block can still end.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ import atexit
 import os
 from contextlib import suppress
 from threading import TIMEOUT_MAX, Lock, Thread, current_thread
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, TypeVarTuple
 
 import trio
 
+from raftmq.client.network.channel import one_error
 from raftmq.errors import Closed, InvalidRequest, RequestTimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from contextlib import AbstractAsyncContextManager
     from types import TracebackType
     from typing import Self
 
+S = TypeVar("S")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-# How long the interpreter's exit waits for tasks of the loop's thread.
-EXIT_SECONDS_MAX = 2.0
 
 
 class LoopCall(Generic[T]):
@@ -56,19 +57,18 @@ class LoopCall(Generic[T]):
             with self.scope:
                 self._result = await self._function(*self._arguments)
                 self._settle(None)
-        except trio.Cancelled:  # the loop ends; trio must see it
-            self.give_up()
+        except trio.Cancelled:  # the loop ends, and will say why; trio must see it
             raise
         except BaseException as error:
             self._settle(error)
         # The scope was cancelled by the thread that waited: without an exception here.
         else:
-            self.give_up()
+            self.give_up(Closed("it was cancelled"))
 
-    def give_up(self) -> None:
-        """Settle it with Closed, unless it has an outcome."""
+    def give_up(self, error: BaseException) -> None:
+        """Settle it with `error`, unless it has an outcome."""
         if not self.is_done:
-            self._settle(Closed("the client was closed before it was done"))
+            self._settle(error)
 
     def _settle(self, error: BaseException | None) -> None:
         self._error, self.is_done = error, True
@@ -89,24 +89,45 @@ class LoopCall(Generic[T]):
         return self._result  # type: ignore[return-value]  # there is one
 
 
-class Loop:
-    """A context manager: the thread runs as long as its block."""
+class LoopThread(Generic[S]):
+    """A context manager: the thread runs as long as its block, with one object open in its loop."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        name: str,
+        opening: Callable[[], AbstractAsyncContextManager[S]],
+        *,
+        owner: str = "",
+        exit_seconds_max: float | None = None,
+    ) -> None:
+        """`opening` is entered in the loop, and makes the object for `ask`; if it fails later, the
+        loop ends.
+
+        Args:
+            name: of the thread.
+            owner: what messages call it; empty: the name.
+            exit_seconds_max: how long the interpreter's exit waits for tasks of the thread; None:
+                until they have ended.
+        """
+        self._name, self._opening, self._owner = name, opening, owner or name
+        self._exit_seconds_max = exit_seconds_max
         self._thread: Thread | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._nursery: trio.Nursery | None = None  # None: no call begins any more
+        self._scope, self._is_unwanted = trio.CancelScope(), False
+        self._subject: S
         self._process_id = os.getpid()
         self._lock = Lock()  # guards the attributes below
         self._calls: set[LoopCall[Any]] = set()  # without an outcome yet
-        self._is_over = False
+        self._is_over = self._is_told = False
+        self._error: BaseException | None = None  # that has ended the loop
 
     def __enter__(self) -> Self:
-        self._process_id, self._is_over = os.getpid(), False
+        self._process_id = os.getpid()
         opened: LoopCall[None] = LoopCall(trio.lowlevel.checkpoint, ())
         # Daemon: a program that never leaves the block must be able to end.
-        self._thread = Thread(target=self._run, args=(opened,), name="raftmq-sync", daemon=True)
-        atexit.register(self._end, EXIT_SECONDS_MAX)
+        self._thread = Thread(target=self._run, args=(opened,), name=self._name, daemon=True)
+        atexit.register(self._end, self._exit_seconds_max)
         try:
             self._calls.add(opened)
             self._thread.start()
@@ -122,8 +143,24 @@ class Loop:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Cancel all calls that still run."""
+        """Cancel all calls that still run. Raises the error that has ended the loop before, unless
+        a call has raised it.
+        """
         self._end()
+        if self._error is None or self._is_told:
+            return
+        if error is None:
+            raise self._error
+        error.add_note(f"{self._owner} had failed: {self._error!r}")
+
+    def ask(self, question: Callable[[S], Awaitable[T]]) -> T:
+        """`call` with the loop's object. An error comes alone, not in a group of one."""
+
+        async def answer() -> T:
+            with one_error():
+                return await question(self._subject)
+
+        return self.call(answer)
 
     def call(
         self,
@@ -138,7 +175,7 @@ class Loop:
 
         Raises:
             RequestTimedOut: it was not done in time, and is cancelled now. Indefinite.
-            Closed: the connection is closed, or belongs to another process.
+            Closed: the block was not entered or was left, or belongs to another process.
             InvalidRequest: this is the loop's own thread, which must not wait for itself.
         """
         call: LoopCall[T] = LoopCall(function, arguments)
@@ -161,8 +198,10 @@ class Loop:
             )
         with self._lock:
             # Under the lock: the ending thread settles every call that was added before.
-            if self._token is None or self._is_over:
-                raise Closed("the client is not open: use it within its `with` block")
+            if self._is_over:
+                raise self._reason()
+            if self._token is None:
+                raise Closed(f"{self._owner} is not open: use it within its `with` block")
             self._calls.add(call)
         with suppress(trio.RunFinishedError):  # the end of the thread settles it
             self._token.run_sync_soon(self._begin, call)
@@ -202,9 +241,16 @@ class Loop:
                 f"process {os.getpid()}: connect anew after the fork"
             )
 
+    def _reason(self) -> BaseException:
+        """The error of calls that are left, or come, when the loop has ended."""
+        self._is_told = True
+        return self._error or Closed(f"{self._owner} has been closed: the block was left")
+
     def _end(self, seconds_max: float | None = None) -> None:
         """Stop the thread, and wait for it. A fork has none."""
         atexit.unregister(self._end)
+        # In this order: the thread sets the token, then reads this flag. So one of both sees it.
+        self._is_unwanted = True
         if self.is_ours and self._thread is not None and self._thread.is_alive():
             self.call_soon(self._stop)
             self._thread.join(seconds_max)
@@ -212,35 +258,46 @@ class Loop:
     # -- in the thread ---------------------------------------------------------------------
 
     def _run(self, opened: LoopCall[None]) -> None:
+        error: BaseException | None = None
         try:
-            trio.run(self._serve, opened)
-        finally:
-            with self._lock:
-                self._is_over = True
-                left, self._calls = self._calls, set()
-            for call in left:
-                call.give_up()
+            with one_error():
+                trio.run(self._serve, opened)
+        except BaseException as failure:  # raised by the next call, or when the block is left
+            error = failure
+        with self._lock:
+            self._error, self._is_over = error, True
+            left, self._calls = self._calls, set()
+        for call in left:
+            call.give_up(self._reason())
 
     async def _serve(self, opened: LoopCall[None]) -> None:
-        async with trio.open_nursery() as self._nursery:
-            self._token = trio.lowlevel.current_trio_token()
-            self._begin(opened)
-            await trio.sleep_forever()
+        self._token = trio.lowlevel.current_trio_token()
+        # `__enter__` was interrupted before the loop began.
+        if self._is_unwanted:
+            return
+        with self._scope:
+            async with self._opening() as self._subject, trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self._begin(opened)
+                try:
+                    # Until `_stop`, or until what was opened fails.
+                    await trio.sleep_forever()
+                finally:
+                    self._nursery = None
 
     def _begin(self, call: LoopCall[Any]) -> None:
-        if self._nursery is not None:  # None: the loop is ending
+        if self._nursery is not None:  # None: the loop is ending, and `_run` settles the call
             self._nursery.start_soon(self._perform, call)
-        else:
-            call.give_up()
 
     async def _perform(self, call: LoopCall[Any]) -> None:
-        try:
-            await call.run()
-        finally:
-            with self._lock:
-                self._calls.discard(call)
+        await call.run()
+        # Not where the loop ends: `_run` settles the calls that are left.
+        with self._lock:
+            self._calls.discard(call)
 
     def _stop(self) -> None:
-        nursery, self._nursery = self._nursery, None
-        if nursery is not None:
-            nursery.cancel_scope.cancel()
+        self._nursery = None
+        self._scope.cancel()
+
+
+Loop: TypeAlias = LoopThread[None]

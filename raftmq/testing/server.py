@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from raftmq.errors import InvalidConfig
 from raftmq.rpc.protocol import format_address
-from raftmq.testing.loop_thread import LoopThread
+from raftmq.sync.loop import LoopThread
 from raftmq.testing.nodes import Nodes, open_nodes
 from raftmq.wire.messages.cluster import VOTERS_MAX
 

@@ -6,7 +6,7 @@ Time stands still while the program does something, and passes while it waits fo
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 200.0
 
 class LoopHere(Loop):
     def __init__(self, nursery: trio.Nursery) -> None:
-        super().__init__()
+        super().__init__("loop-here", nullcontext)
         self._token, self._nursery = trio.lowlevel.current_trio_token(), nursery
         self._awaited: set[LoopCall[Any]] = set()  # by the program
         self._settled = trio.Event()

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from raftmq.errors import Closed
-from raftmq.testing.loop_thread import LoopThread
+from raftmq.sync.loop import LoopThread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
