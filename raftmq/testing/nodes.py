@@ -6,10 +6,8 @@ the test's.
 
 from __future__ import annotations
 
-import socket
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from random import Random
 from shutil import rmtree
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
@@ -20,7 +18,9 @@ from raftmq.broker.broker import NodeEnvironment, open_broker
 from raftmq.broker.groups.phases import CoordinatorSettings, GroupSettings
 from raftmq.broker.node_config_keys import BROKERS
 from raftmq.broker.settings import CLIENTS, BrokerSettings, ListenerSettings
-from raftmq.errors import InvalidRequest, RequestTimedOut, UnknownTopicOrPartition, Unreachable
+from raftmq.errors import InvalidRequest, RequestTimedOut, UnknownTopicOrPartition
+from raftmq.local.plan import HOST
+from raftmq.local.ports import keep_any_ports
 from raftmq.metadata.commands import NO_BROKER, PartitionId
 from raftmq.metadata.raft.engine.timing import Timing
 from raftmq.metadata.raft.gc_control import COLLECTOR
@@ -33,71 +33,6 @@ if TYPE_CHECKING:
 
     from raftmq.broker.broker import Broker
     from raftmq.metadata.image import MetadataImage
-
-
-# -- Ports ----------------------------------------------------------------------------------------
-# Ports on which a node will listen, reserved for it while it does not run.
-#
-# A client that connects to a stopped node must be refused, and no other program may get its port
-# meanwhile: a port is reserved by a socket that is bound to it and never listens, beside which a
-# listener with SO_REUSEADDR may bind, as the network's do. Ephemeral ports, which the kernel hands
-# out to outgoing connections, are avoided: a node that dials a dead peer again and again would some
-# day connect to itself.
-
-
-HOST = "127.0.0.1"
-_HANDED_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_HANDED_OUT_FROM = 32_768  # Linux's default, where the file cannot be read
-_LOWEST = 10_000  # above the ports of well-known services
-_LOWEST_OF_FEW = 1024  # of unprivileged ports, for systems where almost all are ephemeral
-_ROOM_MIN = 1000  # ports to choose from: several test runs of some 30 ports each on one machine
-
-
-@contextmanager
-def keep_ports(count: int) -> Iterator[list[int]]:
-    """Free ports, reserved for as long as the body runs.
-
-    Raises:
-        Unreachable: there are not so many.
-    """
-    candidates = _candidates()
-    with ExitStack() as stack:
-        kept: list[int] = []
-        # In random order: several test runs at the same time rarely try the same ports.
-        for port in Random().sample(candidates, len(candidates)):
-            if len(kept) == count:
-                break
-            keeper = _keep(port)
-            if keeper is not None:
-                stack.enter_context(keeper)
-                kept.append(port)
-        if len(kept) < count:
-            raise Unreachable(f"listen on {HOST}: {len(kept)} ports are free, {count} are needed")
-        yield kept
-
-
-def _candidates() -> range:
-    try:
-        end = int(_HANDED_OUT.read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        end = _HANDED_OUT_FROM
-    begin = _LOWEST if end - _LOWEST >= _ROOM_MIN else _LOWEST_OF_FEW
-    return range(begin, max(end, begin + _ROOM_MIN))
-
-
-def _keep(port: int) -> socket.socket | None:
-    """Bind without SO_REUSEADDR, which detects other reservations; then set it for nodes."""
-    keeper = socket.socket()
-    try:
-        keeper.bind((HOST, port))
-    except OSError:
-        keeper.close()
-        return None
-    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    return keeper
-
-
-# -- Nodes ----------------------------------------------------------------------------------------
 
 
 READY_SECONDS_MAX = 30.0  # a second on an idle machine; many tests at once are slower
@@ -258,7 +193,7 @@ async def open_nodes(count: int) -> AsyncIterator[Nodes]:
     """All of them running and ready; at the end they are killed and their files removed."""
     with (
         _temporary_directory() as directory,
-        keep_ports(count * _PORTS_PER_NODE) as ports,
+        keep_any_ports(count * _PORTS_PER_NODE) as ports,
         COLLECTOR.left_alone(),
     ):
         async with trio.open_nursery() as nursery:

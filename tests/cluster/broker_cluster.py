@@ -10,6 +10,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
+from raftmq.local.ports import keep_any_ports
 from raftmq.model import Address
 from tests.cluster.broker_ledger import BrokerLedger
 from tests.cluster.broker_load import SYNCED, Load
@@ -18,7 +19,6 @@ from tests.cluster.broker_process import AS_OPERATED, BrokerProcess
 from tests.cluster.broker_watch import View
 from tests.cluster.node_process import NodeFailed
 from tests.cluster.nodes import Nodes
-from tests.cluster.quorum_ports import keep_ports
 from tests.cluster.quorum_words import HOST
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ class BrokerCluster(Nodes[BrokerProcess]):
         self.nodes = sorted(nodes)
         self._root, self._program = root, program
         self._directories = directories or {node: root / f"data-{node}" for node in self.nodes}
-        keepers = keep_ports(_PORTS_PER_NODE * len(nodes))
-        ports = [self._closing.enter_context(keeper).getsockname()[1] for keeper in keepers]
+        ports = self._closing.enter_context(keep_any_ports(_PORTS_PER_NODE * len(nodes)))
         self.ports = {
             node_id: ports[at * _PORTS_PER_NODE : (at + 1) * _PORTS_PER_NODE]
             for at, node_id in enumerate(self.nodes)

@@ -9,10 +9,10 @@ import time
 from bisect import bisect
 from typing import TYPE_CHECKING
 
+from raftmq.local.ports import keep_any_ports
 from tests.cluster.node_process import NodeFailed
 from tests.cluster.nodes import Nodes
 from tests.cluster.quorum_ledger import Ledger
-from tests.cluster.quorum_ports import keep_ports
 from tests.cluster.quorum_process import QuorumProcess
 from tests.cluster.quorum_visit import ask_status
 from tests.cluster.quorum_words import (
@@ -50,8 +50,8 @@ class QuorumCluster(Nodes[QuorumProcess]):
 
     def __init__(self, directories: Mapping[int, Path], **order: int) -> None:
         super().__init__()
-        keepers = [self._closing.enter_context(keeper) for keeper in keep_ports(len(directories))]
-        ports = ",".join(str(keeper.getsockname()[1]) for keeper in keepers)
+        kept = self._closing.enter_context(keep_any_ports(len(directories)))
+        ports = ",".join(map(str, kept))
         self.orders = {
             node_id: Order(directory, node_id, ports)._replace(**order)
             for node_id, directory in directories.items()

@@ -17,7 +17,8 @@ from jepsen_like.nodes.disk import LoopDisk
 from jepsen_like.nodes.environment import packages_environment
 from jepsen_like.nodes.freezer import Freezer, choose_hierarchy
 from jepsen_like.nodes.settings import Place, Ports
-from raftmq.testing.nodes import HOST, keep_ports
+from raftmq.local.plan import HOST
+from raftmq.local.ports import keep_any_ports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +89,7 @@ class Foundation:
         if self._lab is not None:
             return {node_id: Place(self._lab.address(node_id)) for node_id in node_ids}
         width = len(Ports._fields)
-        ports = self._stack.enter_context(keep_ports(width * len(node_ids)))
+        ports = self._stack.enter_context(keep_any_ports(width * len(node_ids)))
         return {
             node_id: Place(HOST, Ports(*ports[at * width : (at + 1) * width]))
             for at, node_id in enumerate(node_ids)

@@ -1,4 +1,4 @@
-"""Ports are kept from others until the nodes listen, and those in use are named."""
+"""Ports are kept from other programs until the nodes listen, and those in use are named."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from raftmq.errors import Unreachable
 from raftmq.local.plan import HOST, ClusterPlan
-from raftmq.local.ports import keep_free_ports, keep_ports
+from raftmq.local.ports import keep_any_ports, keep_free_ports, keep_ports
 
 ANYWHERE = ClusterPlan(cluster_id="local-1", brokers=2, port=0)
 
@@ -32,6 +32,17 @@ def test_two_clusters_get_different_ports() -> None:
         with other_keepers:
             ports = [one.port for each in (plan, other) for one in each.endpoints()]
     assert len(set(ports)) == 12
+
+
+def test_any_free_ports_are_kept() -> None:
+    """As many as are asked for, from other reservations too, until the block is left."""
+    with keep_any_ports(30) as ports, keep_any_ports(30) as others:
+        assert len({*ports, *others}) == 60
+        socket.create_server((HOST, ports[0])).close()
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind((HOST, ports[0]))
+    with socket.socket() as other:
+        other.bind((HOST, ports[1]))
 
 
 def test_ports_in_use_are_named() -> None:
