@@ -68,6 +68,7 @@
     ├── QuorumBusy              too many proposals wait already
     ├── ProposalDiscarded       another command took its place in the quorum's log
     ├── RequestTimedOut         no answer in time; it may have been carried out
+    │   └── BufferExhausted     ... of a blocking call that waited for memory; nothing was sent
     ├── ProposalUncertain       the outcome of a proposal is unknown
     ├── OutcomeUnknown          a client gave up, and cannot know whether it was carried out
     ├── DeliveryTimedOut        a producer gave up, and certainly nothing was appended
@@ -98,6 +99,7 @@ from raftmq.error_numbers import ErrorCode
 __all__ = [
     "BrokerIdNotRegistered",
     "BrokerNotAvailable",
+    "BufferExhausted",
     "BufferFull",
     "Closed",
     "ClusterAuthorizationFailed",
@@ -675,6 +677,14 @@ class RequestTimedOut(RaftmqError):
     retriable = True  # by clients that detect duplicates, or can live with them
     refresh_metadata = True  # the broker may be down, and another one lead
     definite = False  # the broker may work on it still
+
+
+class BufferExhausted(RequestTimedOut):
+    """A blocking call has waited for room in the producer's buffer pool until its time was over:
+    the record was not accepted."""
+
+    refresh_metadata = False
+    definite = True  # never sent
 
 
 class Disconnected(RaftmqError):

@@ -103,9 +103,13 @@ TWINS = (
         by_hand=("statistics", "send", "enqueue", "send_nowait", "flush", "send_many"),
         hidden=("topic", "check_open", "check_size"),
         timeouts={
-            "send": "after `timeout` seconds; the record may be sent nevertheless. Indefinite.",
+            "send": (
+                "after `timeout` seconds; the record may be sent nevertheless. Indefinite, unless "
+                "it is BufferExhausted, as from `enqueue`."
+            ),
             "enqueue": (
-                "the buffer stayed full for `timeout` seconds; the record was not accepted."
+                "as BufferExhausted: the buffer stayed full for `timeout` seconds, and the record "
+                "was not accepted. Definite."
             ),
             "flush": "after `timeout` seconds; the records are sent nevertheless. Indefinite.",
             "send_many": "after `timeout` seconds; some records may be sent. Indefinite.",

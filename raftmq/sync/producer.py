@@ -18,7 +18,7 @@ from raftmq.client.producer.record import (
     checked_value,
     size_of,
 )
-from raftmq.errors import BufferFull, RequestTimedOut
+from raftmq.errors import BufferExhausted, BufferFull, RequestTimedOut
 from raftmq.sync.block import Block
 from raftmq.sync.handover import Delivery, Handed, Handover, Rows, may_wait
 from raftmq.sync.loop import LoopCall
@@ -118,7 +118,7 @@ class Producer:
             Closed: the producer is not open, or was ended. Definite.
             RaftmqError: the broker's refusal; `error.definite` says which.
             RequestTimedOut: after `timeout` seconds; the record may be sent nevertheless.
-                Indefinite.
+                Indefinite, unless it is BufferExhausted, as from `enqueue`.
         """
         deadline = _deadline(timeout)
         delivery = self.enqueue(
@@ -162,8 +162,8 @@ class Producer:
         Raises:
             InvalidRecord, MessageTooLarge: it cannot be sent as it is. Definite.
             Closed: the producer is not open, or was ended. Definite.
-            RequestTimedOut: the buffer stayed full for `timeout` seconds; the record was not
-                accepted.
+            RequestTimedOut: as BufferExhausted: the buffer stayed full for `timeout` seconds, and
+                the record was not accepted. Definite.
         """
         deadline = _deadline(timeout)
         while True:
@@ -179,11 +179,11 @@ class Producer:
                     on_delivery=on_delivery,
                 )
             except BufferFull as error:
-                # Full: wait for half of the queue to be taken, unless the time is over.
-                seconds = _seconds_left(deadline)
-                if seconds is not None and seconds <= 0:
-                    raise RequestTimedOut(f"no room within {timeout:g} s: {error}") from error
-                self._loop.call(self._handover.wait_room, timeout=seconds)
+                try:
+                    # Full: wait for half of the queue to be taken, unless the time is over.
+                    self._loop.call(self._handover.wait_room, timeout=_seconds_left(deadline))
+                except RequestTimedOut:
+                    raise BufferExhausted(f"no room within {timeout:g} s: {error}") from error
 
     def send_nowait(
         self,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from raftmq.errors import BufferExhausted, RequestTimedOut
 from raftmq.sync.producer import Producer
 from tests.unit.client.producer.shell import in_log, open_stage
 from tests.unit.sync.loop_here import LoopHere
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trio.testing import MockClock
+
+    from raftmq.rpc.reply import Reply
+    from tests.unit.client.world import Turn
 
 SMALL = {"buffer_memory": 64 << 10, "batch_size": 8 << 10, "max_request_size": 16 << 10}
 HANDOVER_BYTES_MAX = 1 << 20
@@ -62,3 +66,33 @@ async def test_bulk_behind_single_records(
                 assert in_log(world) == [value.decode() for value in SINGLE + BULK]
 
         await loop.run(program)
+
+
+async def test_no_room_in_time(autojump_clock: MockClock) -> None:
+    """The broker is slow, and the buffer full: a record is refused, definitely. All before it are
+    sent."""
+    async with open_stage() as (world, _, client), trio.open_nursery() as nursery:
+        loop, released = LoopHere(nursery), trio.Event()
+        accepted = list[str]()
+
+        async def answer_late(turn: Turn) -> Reply:
+            await released.wait()
+            return turn.carry_out()
+
+        def enqueue_until_full(producer: Producer) -> None:
+            for value in SINGLE:
+                producer.enqueue("t", value, timeout=0)
+                accepted.append(value.decode())
+
+        def program() -> None:
+            with Producer(loop, client.producer(**SMALL), 8 << 10) as producer:
+                with pytest.raises(RequestTimedOut, match="no room within 0 s") as caught:
+                    enqueue_until_full(producer)
+                assert isinstance(caught.value, BufferExhausted)
+                assert caught.value.definite
+                loop.ask(released.set)
+
+        world.brokers[1].produces.append(answer_late)
+        await loop.run(program)
+        assert accepted == in_log(world)
+        assert accepted
