@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from heapq import heapify, heappop
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.metadata.controller.effects import ProbeBroker, ProbeOutcome, ResumableScan
@@ -176,19 +177,22 @@ class FrozenDisks:
 
 
 class _Check:
-    """A walk over the partitions that a broker hosts; it stops at one that needs the broker."""
+    """A walk over the partitions that a broker hosts, in the order of their ids; it stops at one
+    that needs the broker, and begins anew when that one does not need it any more.
+    """
 
     def __init__(self, image: MetadataImage, broker_id: int) -> None:
-        self._broker_id = broker_id
-        self._walk: ResumableScan[PartitionId] = ResumableScan(image.hosted_by(broker_id))
+        self._broker_id, self._walk = broker_id, _walk_of(image, broker_id)
         self._stopped_at: PartitionId | None = None
 
     def is_needed(self, image: MetadataImage, looks: ScanBudget) -> bool | None:
         """Whether a partition would fall below min ISR without it; None: not known yet."""
-        # Cheap at each tick: the partition that needed it before probably still does.
-        if self._stopped_at is not None and self._is_needed_for(image, self._stopped_at):
-            return True
-        self._stopped_at = None
+        if self._stopped_at is not None:
+            # Cheap at each tick: the partition that needed it before probably still does.
+            if self._is_needed_for(image, self._stopped_at):
+                return True
+            # Minutes later: partitions where the walk has been, and new ones, may need it now.
+            self._stopped_at, self._walk = None, _walk_of(image, self._broker_id)
         for key in self._walk.go(looks):
             if self._is_needed_for(image, key):
                 self._stopped_at = key
@@ -205,3 +209,10 @@ class _Check:
         topic = image.topics.get(key.topic_id)
         min_isr = min_isr_of(partition, min_isr_in(topic.configs if topic else {}))
         return others > 0 and others + 1 == min_isr
+
+
+def _walk_of(image: MetadataImage, broker_id: int) -> ResumableScan[PartitionId]:
+    """Sorted: the order of the map itself is another one in each process."""
+    heap = list(image.hosted_by(broker_id))
+    heapify(heap)  # sorting 100,000 ids at once would block the event loop
+    return ResumableScan(heappop(heap) for _ in range(len(heap)))

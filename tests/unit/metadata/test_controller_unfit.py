@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from raftmq.metadata.commands import FenceBroker, UnfenceBroker
+from immutables import Map
+
+from raftmq.metadata.commands import FenceBroker, PartitionId, UnfenceBroker
 from raftmq.metadata.controller.controller import TICK_SECONDS
-from raftmq.metadata.controller.probes import BEHIND_SECONDS
-from raftmq.metadata.image import PartitionState
+from raftmq.metadata.controller.effects import ScanBudget
+from raftmq.metadata.controller.probes import BEHIND_SECONDS, _walk_of
+from raftmq.metadata.image import MetadataImage, PartitionState
 from tests.unit.metadata.office import Office, broker, image_of, led_by, with_broker
 
 SLOW = 2.1  # age of a flush, in seconds
@@ -152,3 +155,37 @@ def test_somebody_who_is_needed_no_more_is_fenced_then() -> None:
     assert freeze(office, 1) == []
     office.image = image_of(*brokers, partitions=[led_by(1, 2, 3)], version=101)
     assert freeze(office, 1) == [FenceBroker(1, 10)]
+
+
+def test_partitions_that_were_passed_are_looked_at_again() -> None:
+    """The check stops at partition 1, which needs broker 1; when that one needs it no more, it is
+    partition 0 that does, which the check had passed."""
+    brokers = [broker(n) for n in (1, 2, 3)]
+    two, three = PartitionState((1, 2, 3), (1, 2), 1), led_by(1, 2, 3)
+    office = Office(image_of(*brokers, partitions=[three, two]))
+    assert freeze(office, 1) == []
+    office.image = image_of(*brokers, partitions=[two, three], version=101)
+    assert freeze(office, 1) == []
+    office.image = image_of(*brokers, partitions=[three, three], version=102)
+    assert freeze(office, 1) == [FenceBroker(1, 10)]
+
+
+def test_a_new_partition_is_looked_at() -> None:
+    """It was made while the check stood still at another one."""
+    brokers = [broker(n) for n in (1, 2, 3)]
+    two, three = PartitionState((1, 2, 3), (1, 2), 1), led_by(1, 2, 3)
+    office = Office(image_of(*brokers, partitions=[two]))
+    assert freeze(office, 1) == []
+    office.image = image_of(*brokers, partitions=[three, two], version=101)
+    assert freeze(office, 1) == []
+
+
+def test_partitions_are_checked_in_the_order_of_their_ids() -> None:
+    """In one process as in another one, a few at a time: none is left out."""
+    ids = [PartitionId(bytes([7 * n % 20]) * 16, n) for n in range(20)]
+    states = dict.fromkeys(ids, led_by(1, 2, 3))
+    image = MetadataImage(hosted=Map({1: Map(dict.fromkeys(ids))}), partitions=Map(states))
+    walk = _walk_of(image, 1)
+    found = [key for _ in range(6) for key in walk.go(ScanBudget(4))]
+    assert found == sorted(ids)
+    assert walk.is_over
