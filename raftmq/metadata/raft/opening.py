@@ -40,13 +40,12 @@ from raftmq.metadata.raft.journal.journal import Journal, start_journal
 from raftmq.metadata.raft.journal.segments import segment_numbers
 from raftmq.metadata.raft.net.messages import PROTOCOL_VERSION, NodeHello, Refusal, Role, Standing
 from raftmq.metadata.raft.net.observer_service import ObserverService
-from raftmq.metadata.raft.net.transport import Transport
-from raftmq.metadata.raft.quorum import Driver, RaftQuorum
+from raftmq.metadata.raft.net.transport import Transport, VoterLinks
+from raftmq.metadata.raft.quorum import Driver, DriverTurns, RaftQuorum
 from raftmq.metadata.raft.settings import QuorumSettings, check_settings
 from raftmq.metadata.raft.snapshot.contents import SnapshotContents, read_picture
 from raftmq.metadata.raft.snapshot.snapshotter import Snapshotter
 from raftmq.metadata.raft.snapshot.store import SnapshotInfo, SnapshotStore
-from raftmq.metadata.raft.status import QuorumStatus, encode_status, quorum_status
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -217,51 +216,62 @@ class _Voter:
             disk_id=identity.disk_id,
             standing=identity.standing,
         )
-        self.transport = Transport(
-            settings.node_id,
-            settings.voters,
-            network,
-            make_hello=self._make_hello,
-            check_hello=self._check_hello,
-            random=random,
-        )
-        self._node = self._make_node(found, random)
+        # Node and snapshots send and wake, but transport and driver, which call them, are made
+        # last: what both sides share comes first.
+        links = VoterLinks()
+        self._turns = DriverTurns(stuck_seconds=settings.timing.fallback_seconds)
+        self._node = self._make_node(found, random, links)
         self.snapshotter = Snapshotter(
             self._node,
             found.store,
             found.snapshot,
-            send=self.transport.send,
+            send=links.send,
+            wake=self._turns.wake,
             run_sync=threads.run_sync,
             clock=self._clock,
             limits=settings.limits,
+        )
+        hosting = ObserverService(self._node, self.snapshotter, settings.cluster_id)
+        self.transport = Transport(
+            settings.node_id,
+            settings.voters,
+            network,
+            links,
+            make_hello=self._make_hello,
+            check_hello=self._check_hello,
+            on_connected=self._node.on_connected,
+            on_disconnected=self._node.on_disconnected,
+            on_refused=self._on_refused,
+            serve_guest=hosting.serve,
+            wake=self._turns.wake,
+            random=random,
+        )
+        self.quorum = RaftQuorum(
+            self._node,
+            found.machine,
+            self._turns,
+            proposals_waiting=settings.limits.proposals_waiting,
         )
         self.driver = Driver(
             self._node,
             found.journal,
             self.transport,
             self.snapshotter,
+            self._turns,
+            on_turn=(self.quorum.publish, self._note_identity, hosting.on_turn),
             write_journal=threads.write_journal,
             run_sync=threads.run_sync,
             tick_seconds=settings.timing.tick_seconds,
-            stuck_seconds=settings.timing.fallback_seconds,
         )
-        self._hosting = ObserverService(self._node, self.snapshotter, make_status=self._make_status)
-        self.quorum = RaftQuorum(
-            self._node,
-            found.machine,
-            self.driver,
-            proposals_waiting=settings.limits.proposals_waiting,
-        )
-        self._connect()
 
-    def _make_node(self, found: _Found, random: Random) -> RaftNode:
+    def _make_node(self, found: _Found, random: Random, links: VoterLinks) -> RaftNode:
         snapshot = found.snapshot
         node = RaftNode(
             self._membership,
             found.journal,
             found.machine,
             applied_index=snapshot.index if snapshot else found.journal.first_index,
-            send=self.transport.send,
+            send=links.send,
             clock=self._clock,
             random=random,
             timing=self._settings.timing,
@@ -270,15 +280,6 @@ class _Voter:
         if snapshot and found.contents:  # the image is installed; the node must know what it covers
             node.begin_after(snapshot.index, snapshot.term, found.contents)
         return node
-
-    def _connect(self) -> None:
-        transport, driver = self.transport, self.driver
-        transport.on_connected = self._node.on_connected
-        transport.on_disconnected = self._node.on_disconnected
-        transport.on_refused = self._on_refused
-        transport.serve_guest = self._hosting.serve
-        transport.wake = self.snapshotter.wake = driver.wake
-        driver.on_turn += (self._note_identity, self._hosting.on_turn)
 
     def _note_identity(self) -> None:
         """The Hello may only contain what is synced: a crash must not take back what peers know."""
@@ -307,10 +308,4 @@ class _Voter:
     def _on_refused(self, peer: int, refusal: Refusal) -> None:
         if refusal.must_stop:  # this directory is an older copy (decision 0012)
             self.refused = refusal.reason
-            self.driver.fail(CorruptJournal(f"{self._settings.directory}: {refusal.reason}"))
-
-    def _make_status(self) -> bytes:
-        return encode_status(self.status())
-
-    def status(self) -> QuorumStatus:
-        return quorum_status(self._node, self._settings.cluster_id, self._hosting.observers)
+            self._turns.fail(CorruptJournal(f"{self._settings.directory}: {refusal.reason}"))

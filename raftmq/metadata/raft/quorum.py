@@ -28,7 +28,7 @@ from raftmq.metadata.raft.engine.replication import Fate
 from raftmq.metadata.raft.settings import brief
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import NoReturn
 
     from raftmq.disk.thread import RunSync
@@ -58,10 +58,46 @@ logger = logging.getLogger("raftmq.metadata")
 # journal that cannot be written ends the task, and with it the node.
 
 
-class Driver:
-    """Attributes:
-    on_turn: called in order after every turn, when its changes are durable.
+class DriverTurns:
+    """What other parts of a voter know of its driver: they wake it, or end it, and the turn that it
+    is in may take too long.
     """
+
+    def __init__(self, *, stuck_seconds: float) -> None:
+        self._stuck_seconds, self._began = stuck_seconds, trio.current_time()
+        self._woken = trio.Event()
+        self._error: Exception | None = None
+
+    def wake(self) -> None:
+        """Begin the next turn now instead of with the next tick."""
+        self._woken.set()
+
+    def fail(self, error: Exception) -> None:
+        """This voter must stop: end its driver with `error`, in the next turn."""
+        self._error = error
+        self.wake()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether this turn has waited for the disk so long that no voter follows this leader."""
+        return trio.current_time() - self._began > self._stuck_seconds
+
+    async def wait(self, seconds_max: float) -> None:
+        """Until `wake`, or for so long. Always a checkpoint, so that other tasks run."""
+        with trio.move_on_after(seconds_max):
+            await self._woken.wait()  # ended by `wake`, or by the next tick
+        self._woken = trio.Event()
+
+    def begin(self) -> None:
+        """Raises the error of `fail`."""
+        self._began = trio.current_time()
+        # The disk failed, or a peer has proved this directory to be an older copy.
+        if self._error is not None:
+            raise self._error
+
+
+class Driver:
+    """`on_turn`: called in order after every turn, when its changes are durable."""
 
     def __init__(
         self,
@@ -69,42 +105,25 @@ class Driver:
         journal: Journal,
         transport: Transport[Any],
         snapshotter: Snapshotter,
+        turns: DriverTurns,
         *,
+        on_turn: Sequence[Callable[[], None]],
         write_journal: RunSync,
         run_sync: RunSync,
         tick_seconds: float,
-        stuck_seconds: float,
     ) -> None:
         self._node, self._journal, self._transport = node, journal, transport
-        self._snapshotter = snapshotter
+        self._snapshotter, self._turns, self._on_turn = snapshotter, turns, on_turn
         self._write_journal, self._run_sync = write_journal, run_sync
-        self._tick_seconds, self._stuck_seconds = tick_seconds, stuck_seconds
-        self._turn_began = trio.current_time()
-        self._event, self._removals = trio.Event(), trio.Event()
-        self._error: Exception | None = None
-        self.on_turn: list[Callable[[], None]] = []
-
-    def wake(self) -> None:
-        """Begin the next turn now instead of with the next tick."""
-        self._event.set()
-
-    def fail(self, error: Exception) -> None:
-        """This voter must stop: end its task with `error`, in the next turn."""
-        self._error = error
-        self.wake()
-
-    @property
-    def is_stuck(self) -> bool:
-        """Whether this turn has waited for the disk so long that no voter follows this leader."""
-        return trio.current_time() - self._turn_began > self._stuck_seconds
+        self._tick_seconds, self._removals = tick_seconds, trio.Event()
 
     async def run(self) -> None:
         while True:
-            await self._wait()  # until there is work, or for one tick
-            self._turn_began = trio.current_time()
-            # The disk failed, or a peer has proved this directory to be an older copy.
-            if self._error is not None:
-                raise self._error
+            if self._node.has_work:  # more entries to apply than fit into one turn
+                self._turns.wake()
+            # Until there is work, or for one tick.
+            await self._turns.wait(self._node.seconds_to_wake(self._tick_seconds))
+            self._turns.begin()
             self._snapshotter.maybe_install()
             self._take_messages()
             self._node.maybe_establish()
@@ -113,18 +132,10 @@ class Driver:
             await self._sync()  # until the disk has synced: nothing may be sent before
             self._node.after_sync()
             self._transport.flush()
-            for tell in self.on_turn:
+            for tell in self._on_turn:
                 tell()
             if self._journal.has_removals:
                 self._removals.set()
-
-    async def _wait(self) -> None:
-        """Wait for work or for the next tick. Always a checkpoint, so that other tasks run."""
-        if self._node.has_work:  # more entries to apply than fit into one turn
-            self._event.set()
-        with trio.move_on_after(self._node.seconds_to_wake(self._tick_seconds)):
-            await self._event.wait()  # ended by `wake`, or by the next tick
-        self._event = trio.Event()
 
     def _take_messages(self) -> None:
         for peer, message in self._transport.take_inbox():
@@ -138,7 +149,9 @@ class Driver:
     def _receive(self, peer: int, message: AnyMessage) -> None:
         # An earlier message of this turn may have made us drop the peer.
         if self._transport.is_connected(peer) and not self._snapshotter.take_message(peer, message):
-            self._node.receive(peer, message)
+            offer = self._node.receive(peer, message)
+            if offer is not None:  # this node's log ends before the leader's begins
+                self._snapshotter.on_offer(peer, offer)
 
     async def _sync(self) -> None:
         batch = self._journal.prepare()
@@ -266,16 +279,20 @@ class RaftQuorum:
     """See `MetadataQuorum` for the promises; one test suite checks them here and on the fake."""
 
     def __init__(
-        self, node: RaftNode, machine: MetadataMachine, driver: Driver, *, proposals_waiting: int
+        self,
+        node: RaftNode,
+        machine: MetadataMachine,
+        turns: DriverTurns,
+        *,
+        proposals_waiting: int,
     ) -> None:
-        self._node, self._machine, self._driver = node, machine, driver
+        self._node, self._machine, self._turns = node, machine, turns
         self._proposals_waiting = proposals_waiting
         self._is_closed = False
         self._outcomes = CommandOutcomes()
         self._published = machine.image.version
         self._published_leadership = self.leadership
         self._changed, self._leadership_changed = trio.Event(), trio.Event()
-        driver.on_turn.append(self._publish)
 
     @property
     def image(self) -> MetadataImage:
@@ -286,7 +303,7 @@ class RaftQuorum:
         node = self._node
         if self._is_closed:
             return Leadership(node.term, None, is_leader=False)
-        if node.is_leader and self._driver.is_stuck:  # its disk hangs: another may lead by now
+        if node.is_leader and self._turns.is_stuck:  # its disk hangs: another may lead by now
             return Leadership(node.term, None, is_leader=False)
         return Leadership(node.term, node.heard_leader_id, node.is_leader)
 
@@ -308,7 +325,7 @@ class RaftQuorum:
         outcome = self._outcomes.add(timeout)
         index = self._node.submit(data, outcome.settle)
         assert index is not None, "a leader takes commands"
-        self._driver.wake()
+        self._turns.wake()
         try:
             await outcome.wait()  # until settled by the driver or the deadline
         finally:
@@ -324,7 +341,7 @@ class RaftQuorum:
             QuorumBusy: too many proposals are in flight (back-pressure).
         """
         # A leader whose disk hangs accepts nothing: its followers may have elected another.
-        if self._is_closed or not self._node.is_leader or self._driver.is_stuck:
+        if self._is_closed or not self._node.is_leader or self._turns.is_stuck:
             raise self._not_leader()
         # Back-pressure: each holds its command in memory.
         if len(self._node.proposals) >= self._proposals_waiting:
@@ -356,7 +373,7 @@ class RaftQuorum:
 
     async def wait_changed(self, seen: int) -> MetadataImage:
         while self.image.version <= seen:
-            await self._changed.wait()  # set by `_publish` after a turn that applied commands
+            await self._changed.wait()  # set by `publish` after a turn that applied commands
         await trio.lowlevel.checkpoint_if_cancelled()  # a checkpoint even if it need not wait
         return self.image
 
@@ -365,7 +382,7 @@ class RaftQuorum:
 
     async def wait_leadership_changed(self, seen: Leadership) -> Leadership:
         while self.leadership == seen:
-            # Set by `_publish` after a turn that changed the leader.
+            # Set by `publish` after a turn that changed the leader.
             await self._leadership_changed.wait()
         await trio.lowlevel.checkpoint_if_cancelled()
         return self.leadership
@@ -382,7 +399,7 @@ class RaftQuorum:
         if len(self._node.reads) >= self._proposals_waiting:
             raise QuorumBusy(f"{self._proposals_waiting} reads wait already; try again later")
         self._node.begin_read(settle)
-        self._driver.wake()
+        self._turns.wake()
         with trio.move_on_after(READ_SECONDS_MAX):
             # Settled when a majority has echoed the read's round and this node has applied what was
             # committed at its begin; or with False when this node stops leading.
@@ -396,7 +413,7 @@ class RaftQuorum:
         self._is_closed = True
         self._node.abandon()
 
-    def _publish(self) -> None:
+    def publish(self) -> None:
         """After a turn: wake the tasks that wait for a new image or leader."""
         if self._published != self.image.version:  # no-ops and enrolments leave the image as it is
             self._published = self.image.version

@@ -176,16 +176,16 @@ class BrokerHost(Host):
 
     def _stand_still_when_paused(self, quorum: MetadataQuorum, network: NodeNetwork) -> None:
         """A voter's timers are its driver's; all else meets a paused network or disk."""
-        driver = getattr(quorum, "_driver", None)
-        if driver is None:
+        turns = getattr(quorum, "_turns", None)
+        if turns is None:
             return
-        wait = driver._wait
+        wait = turns.wait
 
-        async def wait_awake() -> None:
-            await wait()
+        async def wait_awake(seconds_max: float) -> None:
+            await wait(seconds_max)
             await network.wait_awake()
 
-        driver._wait = wait_awake
+        turns.wait = wait_awake
 
     async def _watch(self, quorum: MetadataQuorum) -> None:
         """Returns once the broker has stopped in order."""

@@ -232,11 +232,12 @@ class Voter(Host):
 
     def _hook(self, quorum: RaftQuorum, network: NodeNetwork) -> None:
         """See every turn; let none begin while the process is paused."""
-        driver, node, checked = quorum._driver, quorum._node, 0
-        wait = driver._wait
+        turns, node, checked = quorum._turns, quorum._node, 0
+        wait = turns.wait
 
-        async def wait_awake() -> None:
-            await wait()
+        async def wait_awake(seconds_max: float) -> None:
+            on_turn()
+            await wait(seconds_max)
             await network.wait_awake()
 
         def on_turn() -> None:
@@ -246,8 +247,7 @@ class Voter(Host):
                 self.is_whole = True
                 self.world.trace(f"{self.name} is whole again")
 
-        driver._wait = wait_awake
-        driver.on_turn.insert(0, on_turn)
+        turns.wait = wait_awake
 
 
 class Observer(Host):

@@ -90,7 +90,6 @@ class Voter:
         self.machine = world.make_machine()
         self.membership = self._make_membership()
         self.node = self._make_node()
-        self.node.on_offer = self._on_offer
 
     def _make_membership(self) -> VoterMembership:
         identity = self.journal.identity
@@ -166,7 +165,10 @@ class Voter:
 
     def take_messages(self) -> None:
         while self.inbox:
-            self.node.receive(*self.inbox.popleft())
+            peer, message = self.inbox.popleft()
+            offer = self.node.receive(peer, message)
+            if offer is not None:
+                self._on_offer(peer, offer)
 
     def sync(self) -> None:
         batch = self.journal.prepare()

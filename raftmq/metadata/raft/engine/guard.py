@@ -86,8 +86,6 @@ class GuardedNode(Protocol):
 
     def on_pre_vote_reply(self, peer: int, reply: PreVoteReply, /) -> None: ...
 
-    def on_snapshot_offered(self, peer: int, offer: SnapshotOffer, /) -> None: ...
-
 
 class Guard:
     """Filters messages between the transport and the engine of one node, in both directions."""
@@ -98,8 +96,9 @@ class Guard:
         self._votes_term = 0
         self._answering: AppendEntries | None = None
 
-    def on_message(self, peer: int, message: AnyMessage) -> None:
-        """
+    def on_message(self, peer: int, message: AnyMessage) -> SnapshotOffer | None:
+        """Returns the offer of a snapshot, unless a deposed leader made it.
+
         Raises:
             RemoteProtocolError: no node of this version sends that; drop the connection.
         """
@@ -109,7 +108,7 @@ class Guard:
             case AppendReply():
                 self._on_append_reply(peer, message)
             case SnapshotOffer():
-                self._on_offer(peer, message)
+                return self._on_offer(peer, message)
             case PreVote():
                 self._on_pre_vote(peer, message)
             case PreVoteReply():
@@ -122,6 +121,7 @@ class Guard:
                 self._node.membership.on_standing(peer, message.standing, message.term)
             case _:  # between voters there are no others after the handshake
                 raise RemoteProtocolError(f"a {type(message).__name__} from voter {peer}")
+        return None
 
     # A follower's side
 
@@ -182,11 +182,11 @@ class Guard:
                     " settings, or a majority runs on older copies of its directories"
                 )
 
-    def _on_offer(self, peer: int, message: SnapshotOffer) -> None:
+    def _on_offer(self, peer: int, message: SnapshotOffer) -> SnapshotOffer | None:
         """A heartbeat that proves nothing about this node's log (rule 2): no commit index."""
         node = self._node
         if self._is_from_deposed_leader(peer, message.term):  # as for AppendEntries
-            return
+            return None
         self._check_leader(peer, message.term)
         node.on_leader_contact()
         heartbeat = {"type": "append_entries", "term": message.term, "commit_index": 0}
@@ -201,7 +201,7 @@ class Guard:
                 round_number=message.round,
             ),
         )
-        node.on_snapshot_offered(peer, message)
+        return message
 
     def _reply(
         self, *, next_index: int, is_reset: bool, is_success: bool, round_number: int

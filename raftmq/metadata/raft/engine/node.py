@@ -87,7 +87,6 @@ class RaftNode(PinnedEngine):
         self._log_disks: dict[int, bytes] = {}  # enrolled by the log as of `_log_disks_term`
         self._log_disks_term = -1
         self.applied_since_snapshot = self.applied_bytes_since_snapshot = 0
-        self.on_offer: Callable[[int, SnapshotOffer], None] = lambda peer, offer: None
         super().__init__(
             self.node_id,
             membership.others,
@@ -112,12 +111,13 @@ class RaftNode(PinnedEngine):
         self._apply_committed()
         self.reads.serve(self.last_applied)
 
-    def receive(self, peer: int, message: AnyMessage) -> None:
-        """
+    def receive(self, peer: int, message: AnyMessage) -> SnapshotOffer | None:
+        """Returns the offer of a snapshot, which the rules of transfers decide about.
+
         Raises:
             RemoteProtocolError: drop the connection to this peer.
         """
-        self.guard.on_message(peer, message)
+        return self.guard.on_message(peer, message)
 
     def on_connected(self, peer: int, hello: NodeHello) -> None:
         self.membership.on_connected(hello)
@@ -228,9 +228,6 @@ class RaftNode(PinnedEngine):
     def heard_leader_id(self) -> int | None:
         """The leader, if it was heard recently: a node that is cut off does not know it."""
         return self.leader_id if self.hears_leader() else None
-
-    def on_snapshot_offered(self, peer: int, offer: SnapshotOffer) -> None:
-        self.on_offer(peer, offer)
 
     def counts(self, peer: int) -> bool:
         """Whether this voter's votes and answers count: its disk holds all that it ever promised.

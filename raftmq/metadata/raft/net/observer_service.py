@@ -27,11 +27,9 @@ from raftmq.metadata.raft.net.messages import (
     StatusReply,
     StatusRequest,
 )
-from raftmq.metadata.raft.status import LeaderWatch, decode_status
+from raftmq.metadata.raft.status import LeaderWatch, decode_status, encode_status, quorum_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from raftmq.metadata.raft.engine.node import RaftNode
     from raftmq.metadata.raft.net.connection import QuorumConnection
     from raftmq.metadata.raft.net.messages import AnyMessage
@@ -137,10 +135,8 @@ class ObserverService:
     observers: the next index of each connected observer, by node id.
     """
 
-    def __init__(
-        self, node: RaftNode, snapshotter: Snapshotter, *, make_status: Callable[[], bytes]
-    ) -> None:
-        self._node, self._snapshotter, self._make_status = node, snapshotter, make_status
+    def __init__(self, node: RaftNode, snapshotter: Snapshotter, cluster_id: str) -> None:
+        self._node, self._snapshotter, self._cluster_id = node, snapshotter, cluster_id
         self._changed = trio.lowlevel.ParkingLot()
         self._seen = (node.last_applied, self._leader())
         self._leader_watch = LeaderWatch(node, now=trio.current_time())
@@ -168,7 +164,8 @@ class ObserverService:
     async def _answer(self, guest: _Guest, message: AnyMessage) -> AnyMessage:
         match message:
             case StatusRequest():
-                return StatusReply(self._make_status())
+                status = quorum_status(self._node, self._cluster_id, self.observers)
+                return StatusReply(encode_status(status))
             case ObserverFetch() if guest.role is Role.OBSERVER:
                 # An observer with another quorum's image would mix two histories (decision 0012).
                 if self._is_of_another_history(message):

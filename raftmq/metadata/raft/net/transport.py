@@ -167,8 +167,8 @@ class Dialer(Generic[AddressT]):
 # -- Guests ---------------------------------------------------------------------------------------
 # Connections of nodes without a vote: observers and visitors.
 #
-# Owns how many there may be at a time and how each of them ends. `serve_guest`, which `opening`
-# sets, answers them; it is cancelled when its connection ends.
+# Owns how many there may be at a time and how each of them ends. `serve_guest` answers them; it is
+# cancelled when its connection ends.
 
 
 # Observers and visitors of one voter at a time; others are refused and try the next voter. Each may
@@ -177,23 +177,18 @@ GUESTS_MAX = 64
 
 
 class ObserverLinks:
-    def __init__(self) -> None:
-        self._count = 0
+    def __init__(self, serve_guest: ServeGuest) -> None:
+        self._serve_guest, self._count = serve_guest, 0
 
-    async def serve(
-        self, connection: QuorumConnection, hello: NodeHello, serve_guest: ServeGuest | None
-    ) -> None:
+    async def serve(self, connection: QuorumConnection, hello: NodeHello) -> None:
         """Serve a guest until it leaves, or `serve_guest` returns."""
-        if serve_guest is None:  # not set by `opening`
-            await refuse(connection, Refusal("no guests are served here yet: come back later"))
-            return
         if self._count >= GUESTS_MAX:
             reason = f"{self._count} guests are here already: ask another voter, or later"
             await refuse(connection, Refusal(reason))
             return
         self._count += 1
         try:
-            await serve_until_closed(connection, hello, serve_guest)  # until the guest leaves
+            await serve_until_closed(connection, hello, self._serve_guest)  # until the guest leaves
         finally:
             self._count -= 1
 
@@ -278,11 +273,23 @@ class VoterLink:
         self.held: list[bytes] = []  # frames that wait for `flush`
 
 
+class VoterLinks(dict[int, VoterLink]):
+    """By peer: live connections. `Transport` adds and removes them; others only `send`."""
+
+    def send(self, peer: int, message: AnyMessage) -> bool:
+        """Queue `message` for the next `flush`; False, and dropped, without a connection."""
+        link = self.get(peer)
+        if link is None or link.connection.is_closed:  # dropped: Raft sends again
+            return False
+        link.held.append(encode_frame(message))
+        return True
+
+
 class Transport(Generic[AddressT]):
-    """Set the callbacks before `run`; they are called on the event loop and must not block.
+    """The callbacks are called on the event loop and must not block.
 
     `addresses` holds all voters; this node listens at its own. `on_refused` is called only for
-    refusals after which this node must stop.
+    refusals after which this node must stop, `wake` when the driver has work.
     `wrap(stream, server_side)` adds TLS, and raises OSError, RaftmqError or what streams raise;
     `identify(stream)` reads the node id from the certificate.
     """
@@ -292,9 +299,15 @@ class Transport(Generic[AddressT]):
         node_id: int,
         addresses: Mapping[int, AddressT],
         network: QuorumNetwork[AddressT],
+        links: VoterLinks,
         *,
         make_hello: Callable[[], NodeHello],
         check_hello: Callable[[NodeHello], Refusal | None],
+        on_connected: Callable[[int, NodeHello], None],
+        on_disconnected: Callable[[int], None],
+        on_refused: Callable[[int, Refusal], None],
+        serve_guest: ServeGuest,
+        wake: Callable[[], None],
         random: Random,
         identify: Identify | None = None,
         wrap: Wrap | None = None,
@@ -306,9 +319,10 @@ class Transport(Generic[AddressT]):
         self._listen_address = addresses[node_id]
         self._make_hello, self._check_hello = make_hello, check_hello
         self._identify, self._wrap, self._limits = identify, wrap, limits
-        self._links: dict[int, VoterLink] = {}
-        self._inbox = Inbox(share_bytes_max)
-        self._guests = ObserverLinks()
+        self._on_connected, self._on_disconnected = on_connected, on_disconnected
+        self._on_refused, self._wake = on_refused, wake
+        self._links, self._inbox = links, Inbox(share_bytes_max)
+        self._guests = ObserverLinks(serve_guest)
         self._strangers: set[trio.abc.Stream] = set()
         self._stream_numbers = count(1)
         self._newest: dict[int, int] = {}  # by peer: number of the newest link it ever had
@@ -319,11 +333,6 @@ class Transport(Generic[AddressT]):
             for peer in sorted(addresses)
             if peer != node_id
         }
-        self.on_connected: Callable[[int, NodeHello], None] = lambda _peer, _hello: None
-        self.on_disconnected: Callable[[int], None] = lambda _peer: None
-        self.on_refused: Callable[[int, Refusal], None] = lambda _peer, _refusal: None
-        self.wake: Callable[[], None] = lambda: None  # called when the driver has work
-        self.serve_guest: ServeGuest | None = None
 
     def _dialer(self, peer: int, address: AddressT, random: Random) -> Dialer[AddressT]:
         if peer > self._node_id:  # the smaller id dials
@@ -354,14 +363,6 @@ class Transport(Generic[AddressT]):
     def take_inbox(self) -> list[tuple[int, AnyMessage]]:
         """All messages of connections that are not reported as lost, oldest first."""
         return self._inbox.take()
-
-    def send(self, peer: int, message: AnyMessage) -> bool:
-        """Queue `message` for the next `flush`; False, and dropped, without a connection."""
-        link = self._links.get(peer)
-        if link is None or link.connection.is_closed:  # dropped: Raft sends again
-            return False
-        link.held.append(encode_frame(message))
-        return True
 
     def flush(self) -> None:
         """Send the queued frames, each on the connection for which it was queued."""
@@ -423,7 +424,7 @@ class Transport(Generic[AddressT]):
             if met.hello is not None and met.hello.role is not Role.VOTER:
                 connection.name = _guest_name(met.hello)
                 # Until the guest leaves.
-                await self._guests.serve(connection, met.hello, self.serve_guest)
+                await self._guests.serve(connection, met.hello)
             # An inquiry that was not refused as it should be: still only the smaller id dials.
             elif met.hello is not None and dialled is not None and dialled < self._node_id:
                 connection.close("the smaller id dials: we only asked")
@@ -478,8 +479,8 @@ class Transport(Generic[AddressT]):
         """Acted upon only if a known voter sent it: any process may connect and send one."""
         self._refusals.on_refused_by(peer, refusal)
         if peer is not None and refusal.must_stop:  # see `Refusal.must_stop`
-            self.on_refused(peer, refusal)
-            self.wake()
+            self._on_refused(peer, refusal)
+            self._wake()
 
     async def _serve_voter(self, link: VoterLink, sent_hello: NodeHello) -> StreamOutcome:
         """Serve a voter until the connection ends; FAILED if it never began."""
@@ -513,7 +514,7 @@ class Transport(Generic[AddressT]):
                 self._lose(link, f"{type(message).__name__} after the handshake")
                 return
         self._inbox.put(link, received.messages, received.size_bytes)
-        self.wake()
+        self._wake()
 
     def _gain(self, link: VoterLink) -> None:
         """The newest connection replaces an older one, which the peer has given up already."""
@@ -523,8 +524,8 @@ class Transport(Generic[AddressT]):
         self._links[link.peer], self._newest[link.peer] = link, link.number
         self._refusals.forget(link.peer)
         logger.info("voter connected: peer=%d", link.peer)
-        self.on_connected(link.peer, link.hello)
-        self.wake()
+        self._on_connected(link.peer, link.hello)
+        self._wake()
 
     def _lose(self, link: VoterLink, reason: str) -> None:
         """End the connection; does nothing if it was ended before."""
@@ -534,8 +535,8 @@ class Transport(Generic[AddressT]):
         if self._links.get(link.peer) is link:
             del self._links[link.peer]
             self._missed_since[link.peer] = trio.current_time()
-            self.on_disconnected(link.peer)
-            self.wake()
+            self._on_disconnected(link.peer)
+            self._wake()
 
 
 def _guest_name(hello: NodeHello) -> str:

@@ -79,13 +79,13 @@ class Snapshotter:
         newest: SnapshotInfo | None,
         *,
         send: Callable[[int, AnyMessage], bool],
+        wake: Callable[[], None],
         run_sync: RunSync,
         clock: Callable[[], float],
         limits: QuorumLimits,
     ) -> None:
         self._node, self._store, self._limits = node, store, limits
-        self._send, self._run_sync, self._clock = send, run_sync, clock
-        self.wake: Callable[[], None] = lambda: None
+        self._send, self._wake, self._run_sync, self._clock = send, wake, run_sync, clock
         self._sender, self._receiver = SnapshotSender(), SnapshotReceiver()
         self._readers: dict[SnapshotId, SnapshotReader] = {}
         self._queued: set[tuple[int, SnapshotId, int]] = set()  # peer, snapshot, offset
@@ -97,7 +97,6 @@ class Snapshotter:
         # most two chunks in flight or to be written.
         self._requests = trio.open_memory_channel[SendChunk](math.inf)
         self._effects = trio.open_memory_channel["ReceiverEffect"](math.inf)
-        node.on_offer = self._on_offer
         self._newest_at_start = newest
         if newest:
             node.replication.snapshot = newest.id  # offered from now on, before `run` opens it
@@ -185,7 +184,7 @@ class Snapshotter:
         if reader is not None:  # else a newer one has replaced it
             self._offer_from(reader)
             self._node.on_snapshot(info.id, trailing=self._limits.trailing_entries)
-            self.wake()
+            self._wake()
 
     def _offer_from(self, reader: SnapshotReader) -> None:
         self._readers[reader.info.id] = reader
@@ -209,7 +208,7 @@ class Snapshotter:
         async for request in self._requests[1]:  # ends only by cancellation
             self._send(request.peer, await self._read(request))
             self._queued.discard((request.peer, request.snapshot, request.offset))
-            self.wake()
+            self._wake()
 
     async def read_chunk(self, guest: int, message: SnapshotFetch) -> AnyMessage:
         """For an observer. Its id is made negative for the sender: any process may claim the id of
@@ -234,7 +233,8 @@ class Snapshotter:
 
     # Fetching
 
-    def _on_offer(self, peer: int, offer: SnapshotOffer) -> None:
+    def on_offer(self, peer: int, offer: SnapshotOffer) -> None:
+        """Raises RemoteProtocolError: there can be no such snapshot."""
         now, snapshot = self._clock(), _id_of(offer)
         self._perform(self._receiver.on_caught_up(self._node.commit_index))
         self._perform(self._receiver.on_offer(offer.term, peer, snapshot, now))
@@ -263,7 +263,7 @@ class Snapshotter:
                     await self._install(effect)  # until the driver has installed it
                 case Discard():
                     await self._run_sync(self._store.discard_incoming)
-            self.wake()
+            self._wake()
 
     async def _write_chunk(self, effect: WriteChunk) -> None:
         def write() -> None:
@@ -292,7 +292,7 @@ class Snapshotter:
         # Seconds for a large image, in a thread.
         info, contents = await self._run_sync(self._read_newest)
         decoded = self._decoded = _Decoded(info, contents, trio.Event())
-        self.wake()
+        self._wake()
         await decoded.done.wait()  # until `maybe_install`, in the driver's next turn
         await self._publish(info)
         self._receiver.on_installed(effect.snapshot)

@@ -223,7 +223,13 @@ def last_indexes(cluster: RaftCluster) -> dict[int, int]:
 def watch_applied(quorum: RaftQuorum) -> list[int]:
     """Grows by the applied index after each turn."""
     applied = [quorum._node.last_applied]
-    quorum._driver.on_turn.append(lambda: applied.append(quorum._node.last_applied))
+    wait = quorum._turns.wait
+
+    async def wait_noted(seconds_max: float) -> None:
+        applied.append(quorum._node.last_applied)
+        await wait(seconds_max)
+
+    quorum._turns.wait = wait_noted
     return applied
 
 

@@ -19,7 +19,14 @@ from raftmq.metadata.raft.net.messages import (
     VoteReply,
 )
 from raftmq.metadata.raft.net.transport import GUESTS_MAX
-from tests.unit.metadata.raft.voters import Stranger, Voter, call, hello_of, open_network
+from tests.unit.metadata.raft.voters import (
+    MemoryNetwork,
+    Stranger,
+    Voter,
+    call,
+    hello_of,
+    open_network,
+)
 
 if TYPE_CHECKING:
     from raftmq.metadata.raft.net.connection import QuorumConnection
@@ -35,9 +42,8 @@ async def echo(connection: QuorumConnection, hello: NodeHello) -> None:
         await connection.send(StatusReply(b"{}"))
 
 
-async def host_of(voter: Voter) -> Voter:
-    voter.transport.serve_guest = echo
-    return await voter.start()
+async def host_at(network: MemoryNetwork) -> Voter:
+    return await Voter(network, 2, serve_guest=echo).start()
 
 
 async def guest_at(voter: Voter) -> Stranger:
@@ -55,7 +61,7 @@ async def is_served(guest: Stranger) -> bool:
 async def test_guests_are_served_and_do_not_count(autojump_clock: MockClock) -> None:
     """An observer and a visitor are served; for the quorum nobody is connected."""
     async with open_network() as network:
-        two = await host_of(Voter(network, 2))
+        two = await host_at(network)
         guests = [await guest_at(two) for _ in range(2)]
         assert [await is_served(guest) for guest in guests] == [True, True]
         assert two.events == []
@@ -68,7 +74,7 @@ async def test_a_guest_that_sends_rubbish_harms_itself(
 ) -> None:
     """Noise, or a message that no guest may send: that guest is out, the others stay."""
     async with open_network() as network:
-        two = await host_of(Voter(network, 2))
+        two = await host_at(network)
         one = await (await call(two)).be_welcomed(hello_of(1))
         good, bad = await guest_at(two), await guest_at(two)
         if rubbish is None:
@@ -84,7 +90,7 @@ async def test_a_guest_that_sends_rubbish_harms_itself(
 async def test_guests_are_limited(autojump_clock: MockClock) -> None:
     """One guest more than there are places: refused, told why, and welcome when one has left."""
     async with open_network() as network:
-        two = await host_of(Voter(network, 2))
+        two = await host_at(network)
         guests = [await guest_at(two) for _ in range(GUESTS_MAX)]
         late = await guest_at(two)
         refusal = await late.hear()
@@ -107,9 +113,7 @@ async def test_a_service_is_cancelled_when_its_guest_leaves(autojump_clock: Mock
             ended.set()
 
     async with open_network() as network:
-        two = Voter(network, 2)
-        two.transport.serve_guest = wait
-        await two.start()
+        two = await Voter(network, 2, serve_guest=wait).start()
         guest = await guest_at(two)
         await guest.stream.aclose()
         with trio.fail_after(1):
@@ -127,9 +131,7 @@ async def test_a_guest_whose_power_fails_is_noticed(autojump_clock: MockClock) -
             ended_at.append(trio.current_time())
 
     async with open_network() as network:
-        two = Voter(network, 2)
-        two.transport.serve_guest = wait
-        await two.start()
+        two = await Voter(network, 2, serve_guest=wait).start()
         await guest_at(two)
         begin = trio.current_time()
         await trio.sleep(10)
@@ -144,22 +146,11 @@ async def test_the_last_answer_arrives(autojump_clock: MockClock) -> None:
         connection.send_soon(StatusReply(b"x" * 100_000))
 
     async with open_network() as network:
-        two = Voter(network, 2)
-        two.transport.serve_guest = answer
-        await two.start()
+        two = await Voter(network, 2, serve_guest=answer).start()
         guest = await guest_at(two)
         await guest.say(StatusRequest(), ObserverFetch(7))
         assert await guest.hear() == StatusReply(b"x" * 100_000)
         assert await guest.hear() is None
-
-
-async def test_without_a_service_guests_are_refused(autojump_clock: MockClock) -> None:
-    """Nobody has set `serve_guest`: refused, not for good."""
-    async with open_network() as network:
-        two = await Voter(network, 2).start()
-        refusal = await (await guest_at(two)).hear()
-        assert isinstance(refusal, Refusal)
-        assert not refusal.is_final
 
 
 async def test_an_error_of_ours_is_not_swallowed(autojump_clock: MockClock) -> None:
@@ -170,9 +161,7 @@ async def test_an_error_of_ours_is_not_swallowed(autojump_clock: MockClock) -> N
 
     async def visit() -> None:
         async with open_network() as network:
-            two = Voter(network, 2)
-            two.transport.serve_guest = fail
-            await two.start()
+            two = await Voter(network, 2, serve_guest=fail).start()
             await guest_at(two)
             await trio.sleep(10)
 

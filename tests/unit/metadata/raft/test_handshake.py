@@ -300,9 +300,7 @@ async def test_a_guest_introduces_itself_with_the_same_function(
         await connection.send(VoteReply(5))
 
     async with open_network() as network:
-        two = Voter(network, 2)
-        two.transport.serve_guest = serve_guest
-        await two.start()
+        two = await Voter(network, 2, serve_guest=serve_guest).start()
         own = hello_of(50, role=role)
         async with open_connection(await network.dial(ADDRESSES[2])) as connection:
             met = await shake_hands(connection, own=own, judge=lambda hello: None)

@@ -47,8 +47,8 @@ async def test_messages_wait_for_flush(autojump_clock: MockClock) -> None:
     async with open_network() as network:
         one, two = await Voter(network, 1).start(), await Voter(network, 2).start()
         await one.until_connected(2)
-        assert one.transport.send(2, VoteReply(1))
-        assert one.transport.send(2, VoteReply(2))
+        assert one.links.send(2, VoteReply(1))
+        assert one.links.send(2, VoteReply(2))
         await trio.sleep(60)
         assert two.transport.take_inbox() == []
         assert two.transport.is_connected(1)
@@ -64,7 +64,7 @@ async def test_nothing_is_sent_without_a_connection(autojump_clock: MockClock) -
     """A peer is not there: `send` says so, and the message is not kept for later."""
     async with open_network() as network:
         one = await Voter(network, 1).start()
-        assert not one.transport.send(2, VoteReply(1))
+        assert not one.links.send(2, VoteReply(1))
         two = await Voter(network, 2).start()
         await one.until_connected(2)
         one.say(2, VoteReply(2))
@@ -76,7 +76,7 @@ async def test_what_was_meant_for_a_lost_connection_is_dropped(autojump_clock: M
     async with open_network() as network:
         one, two = await Voter(network, 1).start(), await Voter(network, 2).start()
         await one.until_connected(2)
-        assert one.transport.send(2, VoteReply(1))
+        assert one.links.send(2, VoteReply(1))
         one.transport.disconnect(2, "test")
         await one.until_connected(2)
         one.transport.flush()
@@ -92,7 +92,7 @@ async def test_disconnect_reports_at_once_and_redials(autojump_clock: MockClock)
         two.transport.disconnect(1, "test")
         assert two.events == [("connected", 1), ("disconnected", 1)]
         assert not two.transport.is_connected(1)
-        assert not two.transport.send(1, VoteReply(1))
+        assert not two.links.send(1, VoteReply(1))
         begin = trio.current_time()
         await two.until_connected(1)
         assert trio.current_time() - begin < 0.2
@@ -138,13 +138,12 @@ async def test_bytes_read_before_the_fence_are_dropped_with_it(autojump_clock: M
             new = await call(two)
             await new.say(hello_of(1, term=2 * attempt + 1))
             await wait_all_tasks_blocked()
-            seen: list[object] = []
-            two.transport.on_connected = lambda peer, hello, seen=seen: seen.append(hello.term)
+            two.terms.clear()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(new.say, Welcome())
                 nursery.start_soon(old.say, VoteReply(attempt))
             await wait_all_tasks_blocked()
-            assert seen == [2 * attempt + 1]
+            assert two.terms == [2 * attempt + 1]
             assert two.transport.take_inbox() == []
 
 
@@ -233,7 +232,7 @@ async def test_a_peer_that_reads_too_slowly_is_dropped(autojump_clock: MockClock
         await Voter(network, 2).start()
         await one.until_connected(2)
         for _ in range(4):
-            assert one.transport.send(2, StatusReply(b"x" * 300))
+            assert one.links.send(2, StatusReply(b"x" * 300))
         one.transport.flush()
         assert one.events == [("connected", 2), ("disconnected", 2)]
         await one.until_connected(2)
@@ -337,7 +336,7 @@ async def test_who_only_asks_sends_no_large_frames(
         assert f"at most {SMALL_FRAME_BYTES_MAX}" in caplog.text
         one = await Voter(network, 1).start()
         await two.until_connected(1)
-        assert one.transport.send(2, StatusReply(bytes(3 << 20)))
+        assert one.links.send(2, StatusReply(bytes(3 << 20)))
         one.transport.flush()
         await trio.sleep(1)
         assert two.transport.take_inbox() == [(1, StatusReply(bytes(3 << 20)))]

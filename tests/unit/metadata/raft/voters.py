@@ -23,12 +23,13 @@ from raftmq.metadata.raft.net.messages import (
     Welcome,
     encode_frame,
 )
-from raftmq.metadata.raft.net.transport import Transport
+from raftmq.metadata.raft.net.transport import Transport, VoterLinks
 from raftmq.model import Address
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from raftmq.metadata.raft.net.connection import QuorumConnection
     from raftmq.metadata.raft.net.messages import AnyMessage
 
     Handler = Callable[[trio.abc.Stream], Awaitable[None]]
@@ -85,31 +86,42 @@ async def open_network() -> AsyncIterator[MemoryNetwork]:
         nursery.cancel_scope.cancel()
 
 
+async def answer_nothing(_connection: QuorumConnection, _hello: NodeHello) -> None:
+    await trio.sleep_forever()
+
+
 class Voter:
     """A transport with its diary."""
 
     def __init__(self, network: MemoryNetwork, node_id: int, **options: Any) -> None:
         self.node_id, self.network = node_id, network
         self.events: list[tuple[object, ...]] = []
-        self.hello = hello_of(node_id)
+        self.hello, self.links = hello_of(node_id), VoterLinks()
+        self.terms: list[int] = []  # of the peers that have connected, in order
+        self._changed = trio.Event()
         self.transport = Transport(
             node_id,
             options.pop("addresses", ADDRESSES),
             network,
+            self.links,
             make_hello=lambda: self.hello,
             check_hello=options.pop("check_hello", lambda hello: None),
+            on_connected=self.on_connected,
+            on_disconnected=lambda peer: self.note("disconnected", peer),
+            on_refused=lambda peer, refusal: self.note("refused", peer, refusal),
+            serve_guest=options.pop("serve_guest", answer_nothing),
+            wake=self.on_wake,
             random=Random(node_id),
             **options,
         )
-        self.transport.on_connected = lambda peer, hello: self.note("connected", peer)
-        self.transport.on_disconnected = lambda peer: self.note("disconnected", peer)
-        self.transport.on_refused = lambda peer, refusal: self.note("refused", peer, refusal)
-        self._changed = trio.Event()
-        self.transport.wake = self.on_wake
         self.scope = trio.CancelScope()
 
     def note(self, *event: object) -> None:
         self.events.append(event)
+
+    def on_connected(self, peer: int, hello: NodeHello) -> None:
+        self.terms.append(hello.term)
+        self.note("connected", peer)
 
     def on_wake(self) -> None:
         self._changed.set()
@@ -138,7 +150,7 @@ class Voter:
         return taken
 
     def say(self, peer: int, *messages: AnyMessage) -> None:
-        assert all(self.transport.send(peer, message) for message in messages)
+        assert all(self.links.send(peer, message) for message in messages)
         self.transport.flush()
 
 
