@@ -289,7 +289,8 @@ class Snapshotter:
 
     async def _install(self, effect: Install) -> None:
         """Install the newest snapshot: this node's own may be newer than the received one."""
-        # Seconds for a large image, in a thread.
+        # Seconds for a large image, in a thread. An error ends the voter, unlike one before: the
+        # file is in its place, and the next start would begin with it.
         info, contents = await self._run_sync(self._read_newest)
         decoded = self._decoded = _Decoded(info, contents, trio.Event())
         self._wake()

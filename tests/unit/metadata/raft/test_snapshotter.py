@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from raftmq.errors import StorageError
 from raftmq.metadata.raft.engine.timing import QuorumLimits
 from raftmq.metadata.raft.snapshot.snapshotter import RETRY_SECONDS
 from tests.simulation.deterministic import run_inline
@@ -131,6 +132,20 @@ async def test_a_fetch_that_fails(
         assert f"node={lagging} event=fetch_failed" in caplog.text
         names = cluster.disk(lagging).names(DIRECTORY)
         assert not [name for name in names if name.endswith(".incoming")]
+
+
+async def test_a_snapshot_that_cannot_be_read_back(autojump_clock: MockClock) -> None:
+    """It is in its place, and the next start would begin with it: the voter stops, as it would
+    then; a disk that works again lets it go on from there."""
+    async with open_cluster(1, 2, 3, limits=EAGER) as cluster:
+        _, lagging = await left_behind(cluster)
+        cluster.disk(lagging).fail("read", "*.snapshot")
+        with pytest.raises(StorageError), trio.fail_after(60):
+            async with cluster.open(lagging):
+                await trio.sleep_forever()
+        assert len(snapshot_indexes(cluster, lagging)) == 1
+        await cluster.start(lagging)
+        await level(cluster)
 
 
 async def test_a_snapshot_that_arrives_damaged(
