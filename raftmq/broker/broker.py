@@ -27,14 +27,19 @@ from raftmq.broker.controller_link import ControllerLink
 from raftmq.broker.groups.coordinator import GroupCoordinator
 from raftmq.broker.groups.group_requests import GroupRequests, MemberRequests
 from raftmq.broker.groups.offset_requests import OffsetExpiry, OffsetRequests
-from raftmq.broker.lifetime import BrokerProfile, Lifetime, LifetimeEnvironment, wait_known
+from raftmq.broker.lifetime import (
+    BrokerEpoch,
+    BrokerProfile,
+    Lifetime,
+    LifetimeEnvironment,
+    wait_known,
+)
 from raftmq.broker.meta import open_meta
 from raftmq.broker.metadata_changes import MetadataChanges
 from raftmq.broker.replication.isr_proposals import IsrProposals
 from raftmq.broker.replication.leader_fetcher import Fetchers
-from raftmq.broker.replication.replica_repair import DamageReports, ReplicaRepair
+from raftmq.broker.replication.replica_repair import DamageReports
 from raftmq.broker.replication.replicas import HighWatermarks, Replicas
-from raftmq.broker.replication.rot_watch import RotWatch
 from raftmq.broker.requests.fetch import FetchRequests, ReplicaFetchRequests
 from raftmq.broker.requests.fetch_sessions import FetchPurgatory
 from raftmq.broker.requests.metadata import MetadataRequests, TopicDescriptions
@@ -53,7 +58,7 @@ from raftmq.metadata.raft.observer import open_observer
 from raftmq.metadata.raft.opening import open_quorum
 from raftmq.metadata.raft.settings import QuorumSettings
 from raftmq.model import Address
-from raftmq.partition.storage.directory import open_log_directory, run_in_thread
+from raftmq.partition.storage.directory import open_log_directory, run_in_thread, wall_clock_ms
 from raftmq.rpc.context import ServerIdentity
 from raftmq.rpc.peers import Peers
 from raftmq.rpc.protocol import connections_within
@@ -165,12 +170,8 @@ class NodeEnvironment:
         # Simulated files take no descriptors.
         self.descriptors_max = allow_many_files() if files is None else sys.maxsize
         self.random = random or SystemRandom()
-        self.run_sync, self.now_ms = run_sync, now_ms
+        self.run_sync, self.now_ms = run_sync, now_ms or wall_clock_ms
         self.timing = timing or Timing()
-
-    def directory_arguments(self) -> dict[str, Any]:
-        found = {"run_sync": self.run_sync, "now_ms": self.now_ms}
-        return {"files": self.files, **{k: v for k, v in found.items() if v is not None}}
 
     def rpc_arguments(self) -> dict[str, Any]:
         return {} if self.run_sync is None else {"run_sync": self.run_sync}
@@ -185,16 +186,14 @@ class Broker:
         host: NodeEnvironment,
         quorum: MetadataQuorum,
         directory: LogDirectory,
+        clock: BrokerClock,
         meta: MetaFile,
         high_watermarks: HighWatermarks,
     ) -> None:
         self.settings, self.quorum, self._host, self._meta = settings, quorum, host, meta
-        self._directory = directory
+        self._directory, self.clock = directory, clock
+        self._epoch = BrokerEpoch()
         node_id = settings.node_id
-        connector = TrioConnector(host.network, self._hello, **host.rpc_arguments())
-        self._peers = Peers(connector, random=host.random, on_left=self._on_left)
-        self.clock = BrokerClock(node_id, directory.now_ms)
-        directory.now_ms = self.clock.stamp_ms  # corrected where this clock is wrong (0026)
         self.office = ControllerLeadership(
             node_id,
             quorum,
@@ -202,36 +201,35 @@ class Broker:
             voters=settings.voters.keys(),
             clock_difference_ms_max=settings.clock_difference_ms_max,
         )
+        # A process that dies resets its connections: the controller probes whether it did.
+        on_left = self.office.on_connection_reset
+        connector = TrioConnector(host.network, self._hello, **host.rpc_arguments())
+        self._peers = Peers(connector, random=host.random, on_left=on_left)
         self._link = ControllerLink(
             node_id, quorum, self._peers, beat_here=self.office.on_heartbeat
         )
-        self.replicas = Replicas(node_id, quorum, directory, high_watermarks)
         command_numbers = count(1)  # shared: command ids of one broker must all differ
         self._proposals = IsrProposals(
             node_id,
             self._link,
-            broker_epoch=self._epoch,
+            broker_epoch=self._epoch.get,
             random=host.random,
             sequences=command_numbers,
         )
         self._fetchers = Fetchers(
-            node_id, self._peers, broker_epoch=self._epoch, random=host.random
+            node_id, self._peers, broker_epoch=self._epoch.get, random=host.random
         )
         self._changes = MetadataChanges(quorum, self._link)
         self._damage_reports = DamageReports(
             node_id,
             self._link,
-            broker_epoch=self._epoch,
+            broker_epoch=self._epoch.get,
             catch_up=partial(self._changes.catch_up, timeout_ms=CATCH_UP_MS),
         )
         self._coordinator = self._make_coordinator(command_numbers)
         self._expiry = OffsetExpiry(self._coordinator, self.clock.confirmed_ms)
-        self._producer_ids = ProducerIdAllocation(node_id, self._link, broker_epoch=self._epoch)
-        self._repairs = ReplicaRepair(
-            node_id, self.replicas, directory, self._damage_reports, self._peers, host.random
-        )
-        self._rot_watch = RotWatch(self.replicas, directory, self._repairs.watch)
-        self.replicas.connect(self._fetchers, self._proposals, self._repairs, self._rot_watch.doubt)
+        self._producer_ids = ProducerIdAllocation(node_id, self._link, broker_epoch=self._epoch.get)
+        self.replicas = self._make_replicas(high_watermarks)
         self.lifetime = self._make_lifetime()
         self._waiting_fetches = FetchPurgatory()
         self._server = RpcServer(
@@ -241,8 +239,22 @@ class Broker:
             limits=self._limits(),
             metadata_version=lambda: quorum.image.version,
             on_batch=self._waiting_fetches.on_batch,
-            on_left=self._on_left,
+            on_left=on_left,
             **host.rpc_arguments(),
+        )
+
+    def _make_replicas(self, high_watermarks: HighWatermarks) -> Replicas:
+        return Replicas(
+            self.settings.node_id,
+            self.quorum,
+            self._directory,
+            high_watermarks,
+            broker_epoch=self._epoch.get,
+            following=self._fetchers,
+            proposing=self._proposals,
+            reports=self._damage_reports,
+            peers=self._peers,
+            random=self._host.random,
         )
 
     def _make_coordinator(self, sequences: Iterator[int]) -> GroupCoordinator:
@@ -252,7 +264,7 @@ class Broker:
             self._link,
             self._changes,
             self.settings.groups,
-            broker_epoch=self._epoch,
+            broker_epoch=self._epoch.get,
             sequences=sequences,
             now_ms=self.clock.stamp_ms,
         )
@@ -287,6 +299,7 @@ class Broker:
                 self._on_epoch,
                 self.clock,
             ),
+            epoch=self._epoch,
             random=self._host.random,
         )
 
@@ -309,10 +322,10 @@ class Broker:
             replicas,
             directory,
             changes,
-            broker_epoch=self._epoch,
+            broker_epoch=self._epoch.get,
             voters=self.settings.voters,
         )
-        yield self._rot_watch
+        yield self.replicas.rot_watch
         yield MetadataRequests(
             quorum,
             cluster_id=self.settings.cluster_id,
@@ -332,20 +345,12 @@ class Broker:
     def _hello(self) -> Hello:
         return Hello(self.settings.cluster_id, self.settings.node_id, software=SOFTWARE)
 
-    def _epoch(self) -> int:
-        return self.lifetime.broker_epoch
-
     def _registered_epoch(self, broker_id: int) -> int | None:
         broker = self.quorum.image.brokers.get(broker_id)
         # A broker that was never registered may still connect: its fetches are refused.
         return None if broker is None else broker.broker_epoch
 
-    def _on_left(self, node_id: int) -> None:
-        """A process that dies resets its connections: the controller probes whether it did."""
-        self.office.on_connection_reset(node_id)
-
-    def _on_epoch(self, broker_epoch: int) -> None:
-        self.replicas.broker_epoch = broker_epoch
+    def _on_epoch(self, _broker_epoch: int) -> None:
         self._coordinator.follow()
         self._producer_ids.on_epoch()
 
@@ -371,8 +376,8 @@ class Broker:
                 self._coordinator.run,
                 self._expiry.run,
                 self._damage_reports.run,
-                self._repairs.run,
-                self._rot_watch.run,
+                self.replicas.repair.run,
+                self.replicas.rot_watch.run,
                 self.replicas.run,
                 self.replicas.run_ticks,
                 self.replicas.run_checkpoints,
@@ -423,12 +428,18 @@ async def open_broker(settings: BrokerSettings, host: NodeEnvironment) -> AsyncI
         CorruptJournal, StorageError: the disk failed; if it does so later, the body is cancelled.
     """
     async with AsyncExitStack() as stack:
+        clock = BrokerClock(settings.node_id, host.now_ms)
+        run_sync = host.run_sync or run_in_thread
         # Locks the directory first: nothing may be read that another process is writing.
         directory = await stack.enter_async_context(
-            open_log_directory(settings.directory, **host.directory_arguments())
+            open_log_directory(
+                settings.directory,
+                files=host.files,
+                run_sync=host.run_sync,
+                now_ms=clock.stamp_ms,  # corrected where this clock is wrong (0026)
+            )
         )
         owner = (settings.cluster_id, settings.node_id)
-        run_sync = host.run_sync or run_in_thread
         meta = await open_meta(  # under the lock; a directory of another node stops the start
             host.files, settings.directory, owner, random=host.random, run_sync=run_sync
         )
@@ -438,7 +449,7 @@ async def open_broker(settings: BrokerSettings, host: NodeEnvironment) -> AsyncI
         await directory.remove_deleted()
         # A voter replays its journal, an observer fetches a snapshot.
         quorum = await stack.enter_async_context(_open_metadata(settings, host))
-        broker = Broker(settings, host, quorum, directory, meta, high_watermarks)
+        broker = Broker(settings, host, quorum, directory, clock, meta, high_watermarks)
         # Older metadata would not know all topics of the logs, nor could their damage be reported.
         await wait_known(quorum, meta.meta.broker_epoch)
         found = directory.found()

@@ -87,11 +87,9 @@ class ControllerTerm:
 
     # Inputs
 
-    def begin(self, image: MetadataImage) -> None:
+    async def run(self, image: MetadataImage) -> NoReturn:
         """`image` is the result of a read barrier in this term."""
         self._perform(self._controller.on_office(now=trio.current_time(), image=image))
-
-    async def run(self) -> NoReturn:
         while True:
             await trio.sleep(TICK_SECONDS)  # rules about silence need no finer clock
             # The nursery is about to be cancelled: a deposed controller must not decide any more.
@@ -319,11 +317,10 @@ class ControllerLeadership:
         # Deposed while the barrier was on its way.
         if not term.is_current:
             return  # the nursery is about to be cancelled
-        term.begin(image)
         self._term = term
         logger.info("in office: node=%d term=%d", self._node_id, leadership.term)
         try:
-            await term.run()  # until the nursery of the term is cancelled
+            await term.run(image)  # until the nursery of the term is cancelled
         finally:
             self._term = None
             logger.info("out of office: node=%d term=%d", self._node_id, leadership.term)

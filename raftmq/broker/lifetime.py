@@ -76,7 +76,7 @@ class LifetimeEnvironment(NamedTuple):
     Attributes:
         damaged: partitions whose logs lost durable records, found when they were opened.
         pending_flush_seconds: age of the oldest flush that has not returned: a hanging disk.
-        on_epoch: called with each epoch once it is on disk, and with -1 when it is lost.
+        on_epoch: called after each change of the epoch: with the new one, or with -1.
         clock: gets the controller's verdict on it.
     """
 
@@ -86,10 +86,23 @@ class LifetimeEnvironment(NamedTuple):
     clock: BrokerClock
 
 
-class Lifetime:
-    """Attributes:
-    broker_epoch: under which this process is registered; -1 while it is not.
+class BrokerEpoch:
+    """Under which this process is registered: `Lifetime` sets it, and all that speak for this
+    broker read it.
+
+    Attributes:
+        value: -1 while it is not registered.
     """
+
+    def __init__(self) -> None:
+        self.value = NO_EPOCH
+
+    def get(self) -> int:
+        return self.value
+
+
+class Lifetime:
+    """`run` registers this broker, sends heartbeats, and ends after a controlled shutdown."""
 
     def __init__(
         self,
@@ -99,15 +112,19 @@ class Lifetime:
         link: ControllerLink,
         around: LifetimeEnvironment,
         *,
+        epoch: BrokerEpoch,
         random: Random,
     ) -> None:
         self._profile, self._file = profile, file
         self._quorum, self._link, self._around = quorum, link, around
-        self._random = random
-        self.broker_epoch = NO_EPOCH
+        self._epoch, self._random = epoch, random
         self._is_heard = self._was_registered = False
         self._heard_at = -inf
         self._stop_wanted, self._may_stop, self._over = trio.Event(), False, trio.Event()
+
+    @property
+    def broker_epoch(self) -> int:
+        return self._epoch.value
 
     async def run(self) -> NoReturn:
         """Register and send heartbeats until `stop` or cancelled.
@@ -255,7 +272,7 @@ class Lifetime:
         logger.info("registered: %s", self._name)
 
     def _set_epoch(self, broker_epoch: int) -> None:
-        self.broker_epoch = broker_epoch
+        self._epoch.value = broker_epoch
         self._around.on_epoch(broker_epoch)
 
     # Heartbeats

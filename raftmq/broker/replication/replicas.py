@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import trio
 
+from raftmq.broker.replication.replica_repair import ReplicaRepair
+from raftmq.broker.replication.rot_watch import RotWatch
 from raftmq.disk.checkpoint import read_checkpoint, write_checkpoint
 from raftmq.errors import (
     NotLeaderOrFollower,
@@ -36,7 +38,10 @@ from raftmq.topic_config import TopicConfig, parse_topic_config
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
+    from random import Random
 
+    from raftmq.broker.replication.fetch_exchange import LeaderRequests
+    from raftmq.broker.replication.replica_repair import LossReporter
     from raftmq.disk.files import Files
     from raftmq.disk.thread import RunSync
     from raftmq.metadata.delta import Duty, MetadataDelta
@@ -170,18 +175,13 @@ class Proposing(Protocol):
     def propose(self, replica: Replica, proposal: ProposeIsr) -> None: ...
 
 
-class Repairing(Protocol):
-    """Repairs logs that cannot be used, see `replica_repair.ReplicaRepair`."""
-
-    def watch(self, key: PartitionKey, *, is_told: bool = False) -> None: ...
-    def is_watched(self, key: PartitionKey) -> bool: ...
-    def on_assignment(self, key: PartitionKey) -> None: ...
-    async def let_go(self, key: PartitionKey) -> None: ...
-
-
 class Replicas:
-    """Attributes:
-    broker_epoch: of this process, once it is registered; -1 before.
+    """
+    Args:
+        broker_epoch: of this process, once it is registered; -1 before.
+
+    Attributes:
+        repair, rot_watch: of these very replicas; the broker runs them.
     """
 
     def __init__(
@@ -190,10 +190,17 @@ class Replicas:
         quorum: MetadataQuorum,
         directory: LogDirectory,
         high_watermarks: HighWatermarks,
+        *,
+        broker_epoch: Callable[[], int],
+        following: Following,
+        proposing: Proposing,
+        reports: LossReporter,
+        peers: LeaderRequests,
+        random: Random,
     ) -> None:
         self._broker_id, self._quorum, self._directory = broker_id, quorum, directory
-        self._high_watermarks = high_watermarks
-        self.broker_epoch = -1
+        self._high_watermarks, self._broker_epoch = high_watermarks, broker_epoch
+        self._following, self._proposing = following, proposing
         self._replicas: dict[PartitionKey, Replica] = {}
         self._logs: dict[PartitionKey, PartitionLog] = {}  # opened, and without a replica yet
         self._unknown: dict[PartitionKey, LogId] = {}  # folders of topics unknown to the metadata
@@ -201,35 +208,27 @@ class Replicas:
         self._acted_upon = EMPTY_IMAGE  # being applied; `_seen` outside of that
         # Damaged, as the registration has reported: not to be reported again.
         self._told: frozenset[PartitionKey] = frozenset()
-        self._following: Following
-        self._proposing: Proposing
-        self._repairing: Repairing
-        self._doubt: Callable[[PartitionKey, int], None]
+        # Made here, as each needs the other: this one says which logs have failed, and the repair
+        # puts the replicas of repaired logs back into their roles.
+        self.repair = ReplicaRepair(broker_id, self, directory, reports, peers, random)
+        self.rot_watch = RotWatch(self, directory, self.repair.watch)
         self._around = ReplicaEnvironment(
             broker_id,
             self._epoch_of,
-            lambda key, proposal: self._proposing.propose(self._replicas[key], proposal),
-            lambda key: self._following.on_held(key),
-            lambda key: self._repairing.watch(key),
-            lambda key, offset: self._doubt(key, offset),
+            self._propose,
+            following.on_held,
+            self.repair.watch,
+            self.rot_watch.doubt,
         )
 
-    def connect(
-        self,
-        following: Following,
-        proposing: Proposing,
-        repairing: Repairing,
-        doubting: Callable[[PartitionKey, int], None],
-    ) -> None:
-        """Before `run`. `doubting(key, offset)` is called when a read of the log failed there."""
-        self._following, self._proposing = following, proposing
-        self._repairing, self._doubt = repairing, doubting
+    def _propose(self, key: PartitionKey, proposal: ProposeIsr) -> None:
+        self._proposing.propose(self._replicas[key], proposal)
 
     def _epoch_of(self, broker_id: int) -> int | None:
         """This broker may be in its own ISRs even while it shuts down, as it still leads them."""
         # The image would call a stopping broker inactive.
         if broker_id == self._broker_id:
-            return self.broker_epoch
+            return self._broker_epoch()
         return epoch_in_isr(self._quorum.image, broker_id)
 
     # -- lookups ---------------------------------------------------------------------------
@@ -321,11 +320,11 @@ class Replicas:
             image = await self._quorum.wait_changed(self._seen.version)
             me = image.brokers.get(self._broker_id)
             # Registered, and this image knows it.
-            if me is not None and me.broker_epoch == self.broker_epoch:
+            if me is not None and me.broker_epoch == self._broker_epoch():
                 # Opens logs and changes roles, in the order of the metadata.
                 await self._take(self._quorum.delta_since(self._seen.version))
             else:  # the metadata is behind, or `Lifetime` has not set the epoch yet
-                # Nothing wakes this task when `broker_epoch` is set, hence the short wait.
+                # Nothing wakes this task when the epoch changes, hence the short wait.
                 with trio.move_on_after(REGISTRATION_SECONDS):
                     # Or the registration is complete after the pause.
                     await self._quorum.wait_changed(image.version)
@@ -337,11 +336,11 @@ class Replicas:
         missing = [key for key in map(_key, new) if key not in self._replicas]
         late = [key for key in missing if key not in self._logs]
         # From disk, many at once.
-        await self._open([key for key in late if not self._repairing.is_watched(key)], delta.image)
+        await self._open([key for key in late if not self.repair.is_watched(key)], delta.image)
         # No log to open: repair opens it, now or later.
         for key in late:
             if key not in self._logs:  # the disk refused: repair tries again
-                self._repairing.watch(key)
+                self.repair.watch(key)
         for duty in wanted:
             try:
                 # One after the other, in the order of the metadata.
@@ -394,7 +393,7 @@ class Replicas:
         # Waits for a truncation under way; a new leader also trims its log to the committed start.
         await replica.take_up(assignment_of(state, config))
         self.on_repaired(key, replica)
-        self._repairing.on_assignment(key)
+        self.repair.on_assignment(key)
 
     def on_repaired(self, key: PartitionKey, replica: Replica) -> None:
         """Start or stop fetching, after a repair or a change of role."""
@@ -443,7 +442,7 @@ class Replicas:
         )
         # Opened, yet damaged or rotten: repair decides when it may have a role.
         if not log.is_whole:
-            self._repairing.watch(key, is_told=key in self._told)
+            self.repair.watch(key, is_told=key in self._told)
         return replica
 
     async def _let_go(self, key: PartitionKey) -> None:
@@ -452,7 +451,7 @@ class Replicas:
         if replica is not None:  # a leader may be proposing, a follower fetching
             # Stays in `_replicas` until closed: closing may still propose a change of the ISR.
             await replica.close()
-        await self._repairing.let_go(key)  # before the files go that it may be working on
+        await self.repair.let_go(key)  # before the files go that it may be working on
         self._told -= {key}
         # Four cases: a replica, an open log without one, a folder of a topic that was unknown, and
         # a folder that failed to open.

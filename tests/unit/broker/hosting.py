@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from raftmq.broker.lifetime import BrokerEpoch
 from raftmq.broker.replication.isr_proposals import IsrProposals
-from raftmq.broker.replication.replica_repair import DamageReports, ReplicaRepair
+from raftmq.broker.replication.replica_repair import DamageReports
 from raftmq.broker.replication.replicas import HighWatermarks, Replicas
-from raftmq.broker.replication.rot_watch import RotWatch
 from raftmq.errors import ErrorCode, NotController, Unreachable
 from raftmq.metadata.commands import (
     SUPPORTED_LEVEL,
@@ -163,7 +163,7 @@ class Reports(DamageReports):
         super().__init__(
             node.broker_id,
             DirectLink(node.cluster),
-            broker_epoch=lambda: node.replicas.broker_epoch,
+            broker_epoch=node.epoch.get,
             catch_up=node.catch_up,
         )
         self.told: list[tuple[PartitionKey, Loss]] = []
@@ -183,29 +183,31 @@ class Node:
         self, broker_id: int, cluster: FakeCluster, directory: LogDirectory, files: SimulatedFiles
     ) -> None:
         self.broker_id, self.cluster, self.directory = broker_id, cluster, directory
-        self.followed = Followed()
+        self.followed, self.epoch = Followed(), BrokerEpoch()
         self.high_watermarks = HighWatermarks(files, ROOT, run_inline)
         quorum = cluster.nodes[broker_id]
-        self.replicas = Replicas(broker_id, quorum, directory, self.high_watermarks)
         self.proposals = IsrProposals(
             broker_id,
             DirectLink(cluster),
-            broker_epoch=lambda: self.replicas.broker_epoch,
+            broker_epoch=self.epoch.get,
             random=Random(broker_id),
         )
         self.wishes: list[ProposeIsr] = []
         self.reports = Reports(self)
         self.donor = Donor()
-        self.repairs = ReplicaRepair(
+        self.replicas = Replicas(
             broker_id,
-            self.replicas,
+            quorum,
             directory,
-            self.reports,
-            self.donor,
-            Random(broker_id),
+            self.high_watermarks,
+            broker_epoch=self.epoch.get,
+            following=self.followed,
+            proposing=self,
+            reports=self.reports,
+            peers=self.donor,
+            random=Random(broker_id),
         )
-        self.rot_watch = RotWatch(self.replicas, directory, self.repairs.watch)
-        self.replicas.connect(self.followed, self, self.repairs, self.rot_watch.doubt)
+        self.repairs, self.rot_watch = self.replicas.repair, self.replicas.rot_watch
 
     def propose(self, replica: Replica, proposal: ProposeIsr) -> None:
         self.wishes.append(proposal)
@@ -222,7 +224,7 @@ class Node:
     async def register(self) -> None:
         """And unfence: the controller is not here to do it."""
         damaged = tuple(self.replicas.damaged())
-        self.replicas.broker_epoch = await register(self.cluster, self.broker_id, damaged)
+        self.epoch.value = await register(self.cluster, self.broker_id, damaged)
 
 
 async def begin(node: Node, *replicas: int, **configs: str) -> Replica:

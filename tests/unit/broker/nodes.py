@@ -17,7 +17,7 @@ import trio
 from raftmq.broker.broker_clock import BrokerClock
 from raftmq.broker.controller_leadership import ControllerLeadership, address_of
 from raftmq.broker.controller_link import ControllerLink
-from raftmq.broker.lifetime import BrokerProfile, Lifetime, LifetimeEnvironment
+from raftmq.broker.lifetime import BrokerEpoch, BrokerProfile, Lifetime, LifetimeEnvironment
 from raftmq.broker.meta import MetaFile, open_meta
 from raftmq.broker.requests.proposals import ControllerRequests
 from raftmq.metadata.clocks import DIFFERENCE_MS_MAX
@@ -199,7 +199,9 @@ class Node:
         around = LifetimeEnvironment(
             lambda: self.damaged, lambda: self.slow_flush_seconds, self.epochs.append, self.clock
         )
-        self.lifetime = Lifetime(profile, self.file, self.quorum, self.link, around, random=random)
+        self.lifetime = Lifetime(
+            profile, self.file, self.quorum, self.link, around, epoch=BrokerEpoch(), random=random
+        )
 
     async def _follow_addresses(self) -> None:
         """The others are always known, so that a test can begin without registrations."""

@@ -95,7 +95,7 @@ async def in_sync(node: Node, *members: int) -> None:
     image, state = node.cluster.leader.image, state_of(node)
     epochs = tuple(Member(each, image.brokers[each].broker_epoch) for each in members)
     command = AlterPartition(
-        1, node.replicas.broker_epoch, *KEY, state.leader_epoch, state.partition_epoch, epochs
+        1, node.epoch.value, *KEY, state.leader_epoch, state.partition_epoch, epochs
     )
     assert isinstance(await node.cluster.leader.propose(command), PartitionAltered)
     await settle()

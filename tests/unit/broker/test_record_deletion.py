@@ -41,7 +41,7 @@ def deletion(
         node.replicas,
         node.directory,
         changes or MetadataChanges(node.cluster.nodes[node.broker_id], DirectLink(node.cluster)),
-        broker_epoch=lambda: node.replicas.broker_epoch,
+        broker_epoch=node.epoch.get,
         voters=voters,
     )
 
@@ -138,7 +138,7 @@ async def test_a_deposed_leader_deletes_nothing(autojump_clock: MockClock) -> No
     async with leading(1) as (node, replica):
         await committed_by(node, replica)
         node.cluster.isolate(1)
-        await node.cluster.leader.propose(FenceBroker(1, node.replicas.broker_epoch))
+        await node.cluster.leader.propose(FenceBroker(1, node.epoch.value))
         assert replica.leader is not None
         assert (await delete(node, 2)).error == ErrorCode.FENCED_LEADER_EPOCH
         assert replica.log.log_start_offset == 0
@@ -212,7 +212,7 @@ async def test_a_start_that_came_late_is_kept(autojump_clock: MockClock) -> None
         await committed_by(node, replica)
         known = replica.assignment
         assert known is not None
-        command = RaiseLogStart(1, node.replicas.broker_epoch, TOPIC_ID, 0, known.leader_epoch, 2)
+        command = RaiseLogStart(1, node.epoch.value, TOPIC_ID, 0, known.leader_epoch, 2)
         assert await node.cluster.leader.propose(command) == Done()
         await settle()
         await replica.keep_start()
