@@ -102,7 +102,7 @@ class BrokerEpoch:
 
 
 class Lifetime:
-    """`run` registers this broker, sends heartbeats, and ends after a controlled shutdown."""
+    """`run` registers this broker and sends its heartbeats."""
 
     def __init__(
         self,

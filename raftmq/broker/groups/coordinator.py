@@ -24,7 +24,7 @@ import trio
 from raftmq.broker.groups.batches import GroupChange
 from raftmq.broker.groups.group import Group
 from raftmq.broker.groups.phases import AnswerRequest, SavePlan
-from raftmq.broker.groups.pipeline import Pipeline
+from raftmq.broker.groups.pipeline import Pipeline, SlotOwnership
 from raftmq.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -148,10 +148,9 @@ class OwnedSlot:
         is_loaded: it takes requests.
     """
 
-    pipeline: Pipeline
-
-    def __init__(self, *, slot: int, slot_epoch: int, broker_epoch: int) -> None:
-        self.slot, self.slot_epoch, self.broker_epoch = slot, slot_epoch, broker_epoch
+    def __init__(self, ownership: SlotOwnership, pipeline: Pipeline) -> None:
+        self.ownership, self.pipeline = ownership, pipeline
+        self.slot, self.slot_epoch = ownership.slot, ownership.slot_epoch
         self.groups: dict[str, CoordinatedGroup] = {}
         self.outsiders, self.order = Outsiders(), ChangeOrder()
         self.is_loaded = False
@@ -164,8 +163,8 @@ class OwnedSlot:
 class Slots:
     """The slots of this broker: follows the images; `find` serves requests."""
 
-    def __init__(self, broker_id: int) -> None:
-        self._broker_id = broker_id
+    def __init__(self, broker_id: int, open_pipeline: Callable[[SlotOwnership], Pipeline]) -> None:
+        self._broker_id, self._open_pipeline = broker_id, open_pipeline
         self._owned: dict[int, OwnedSlot] = {}
         # Up to these epochs the slots have certainly gone to others, by answers of the quorum.
         self._lost_epochs = [0] * SLOT_COUNT
@@ -185,11 +184,12 @@ class Slots:
         gone = [slot for slot in self if (slot.slot, slot.slot_epoch) not in wanted]
         for slot in gone:
             del self._owned[slot.slot]
-        given = [
-            OwnedSlot(slot=number, slot_epoch=epoch, broker_epoch=broker_epoch)
+        ownerships = [
+            SlotOwnership(number, epoch, broker_epoch)
             for number, epoch in sorted(wanted)
             if number not in self._owned
         ]
+        given = [OwnedSlot(each, self._open_pipeline(each)) for each in ownerships]
         self._owned.update((slot.slot, slot) for slot in given)
         return given, gone
 
@@ -208,13 +208,13 @@ class Slots:
                 # The image may be older than the answer that reported the loss.
                 yield number, state.epoch
 
-    def lose(self, slot: OwnedSlot) -> bool:
-        """The quorum has refused a command of it; False if the image showed the loss before."""
-        self._lost_epochs[slot.slot] = max(self._lost_epochs[slot.slot], slot.slot_epoch)
-        if self._owned.get(slot.slot) is not slot:  # let go already
-            return False
-        del self._owned[slot.slot]
-        return True
+    def lose(self, lost: SlotOwnership) -> OwnedSlot | None:
+        """The quorum has refused a command of it; None if the image showed the loss before."""
+        self._lost_epochs[lost.slot] = max(self._lost_epochs[lost.slot], lost.slot_epoch)
+        slot = self._owned.get(lost.slot)
+        if slot is None or slot.ownership != lost:  # let go already
+            return None
+        return self._owned.pop(lost.slot)
 
     def find(self, group: str, slot_epoch: int = NOT_SAID) -> OwnedSlot:
         """The slot of a group, if this broker owns it under that epoch.
@@ -389,10 +389,10 @@ class GroupCoordinator:
         self._broker_id, self._quorum, self._proposer = broker_id, quorum, proposer
         self.settings, self.now_ms = settings, now_ms
         self._broker_epoch, self._sequences = broker_epoch, sequences
-        self.slots = Slots(broker_id)
         self.looks = ReadBarrierBatching(
-            partial(changes.catch_up, timeout_ms=LOOK_MS_MAX), lambda: self._quorum.image
+            partial(changes.catch_up, timeout_ms=LOOK_MS_MAX), lambda: quorum.image
         )
+        self.slots = Slots(broker_id, self._pipeline)
         self._clock = GroupClock(self._tick)
         self._nursery: trio.Nursery | None = None
 
@@ -431,23 +431,23 @@ class GroupCoordinator:
         for slot in gone:
             self._let_go(slot)
         for slot in given:
-            slot.pipeline = self._pipeline(slot)
             self._nursery.start_soon(slot.pipeline.run)
         if given:  # one read barrier for all new slots
             self._nursery.start_soon(self._load, given)
 
-    def _pipeline(self, slot: OwnedSlot) -> Pipeline:
+    def _pipeline(self, ownership: SlotOwnership) -> Pipeline:
         return Pipeline(
             self._broker_id,
-            slot,
+            ownership,
             self._proposer,
             sequences=self._sequences,
             look=self.looks.look,
-            on_lost=partial(self._on_lost, slot),
+            on_lost=self._on_lost,
         )
 
-    def _on_lost(self, slot: OwnedSlot) -> None:
-        if self.slots.lose(slot):  # else the image has shown it already
+    def _on_lost(self, ownership: SlotOwnership) -> None:
+        slot = self.slots.lose(ownership)
+        if slot is not None:  # else the image has shown it already
             self._let_go(slot)
 
     def _let_go(self, slot: OwnedSlot) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -62,17 +62,12 @@ _LOST = (
 )
 
 
-class SlotOwnership(Protocol):
+class SlotOwnership(NamedTuple):
     """This broker's right to a slot, from its assignment to its loss."""
 
-    @property
-    def slot(self) -> int: ...
-
-    @property
-    def slot_epoch(self) -> int: ...
-
-    @property
-    def broker_epoch(self) -> int: ...
+    slot: int
+    slot_epoch: int
+    broker_epoch: int
 
 
 class Pipeline:
@@ -95,7 +90,7 @@ class Pipeline:
         *,
         sequences: Iterator[int],
         look: Callable[[], Awaitable[MetadataImage]],
-        on_lost: Callable[[], None],
+        on_lost: Callable[[SlotOwnership], None],
     ) -> None:
         self._broker_id, self._ownership, self._proposer = broker_id, ownership, proposer
         self._sequences, self._look, self._on_lost = sequences, look, on_lost
@@ -264,7 +259,7 @@ class Pipeline:
         # An ordinary refusal, such as an unexpected offset.
         if refused.code not in _LOST:
             return error_for(refused.code, refused.message)
-        self._on_lost()
+        self._on_lost(self._ownership)
         # The other two codes only say that the registration is gone, not what became of the
         # command.
         is_certain = refused.code is ErrorCode.NOT_COORDINATOR
