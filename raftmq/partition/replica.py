@@ -617,6 +617,8 @@ class Replica:
     # -- what follows ----------------------------------------------------------------------
 
     def _watch(self, log: PartitionLog) -> None:
+        # Not arguments of the log: it is opened before there is a replica, and a replica gets
+        # another one when its log is repaired (`replace_log`).
         log.on_held, log.on_trimmed = self._on_held, self._notify_watchers
         log.retirable_end = self._retirable_end
         log.on_doubt = partial(self._environment.on_doubt, self.key)

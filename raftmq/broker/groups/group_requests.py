@@ -376,6 +376,7 @@ class MemberRequests:
     def _parked(self, hosted: CoordinatedGroup) -> PendingReply:
         """An answer that may take minutes; the group is notified if the connection ends."""
         pending = PendingReply()
+        # Not an argument: the group knows the request by its very reply.
         pending.on_dropped = partial(self._forget, hosted, pending)
         return pending
 

@@ -134,7 +134,7 @@ class LogDirectory:
             # Until the recovery points are durable: without one, a loss is not noticed.
             await self._run_sync(lambda: self._note_opened(logs))
         for log in logs:
-            self.logs[log.name], log.on_dirty = log, self.flusher.on_dirty
+            self._take_in(log)
         if errors:  # after the others are registered
             raise StorageError(str(errors[0])) from errors[0].__cause__
         return logs
@@ -148,6 +148,10 @@ class LogDirectory:
             return without_frames(error)
         log.release_small()  # or a few thousand logs would be too many open files
         return log
+
+    def _take_in(self, log: PartitionLog) -> None:
+        # Not an argument of the log: a worker thread makes it, and must not wake the flusher.
+        self.logs[log.name], log.on_dirty = log, self.flusher.on_dirty
 
     def _note_opened(self, logs: list[PartitionLog]) -> None:
         unclean = [log.folder for log in logs if not self._past.of(log.name).was_clean]
@@ -191,7 +195,7 @@ class LogDirectory:
                 found = await self._run_sync(partial(self._open_again, log))
                 async with self.flusher.disk:  # until a flush round of other logs has ended
                     await self._run_sync(lambda: self._note_opened([found]))
-            self.logs[log.name], found.on_dirty = found, self.flusher.on_dirty
+            self._take_in(found)
             log.close()
             self.flusher.forget(log)
         return found
