@@ -79,7 +79,7 @@ class ConsumedBatch:
         topic: its name.
         partition: number of the partition.
         high_watermark: end of the partition when the records were fetched.
-        tenure: the ownership mark of the group member that got them; None without a group.
+        ownership: the ownership mark of the group member that got them; None without a group.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class ConsumedBatch:
         parts: Sequence[BatchPart],
         *,
         high_watermark: int,
-        tenure: PartitionOwnership | None = None,
+        ownership: PartitionOwnership | None = None,
     ) -> None:
         assert parts, "a batch of no records"
         self.topic, self.partition = topic, partition
-        self.high_watermark, self.tenure = high_watermark, tenure
+        self.high_watermark, self.ownership = high_watermark, ownership
         self._parts = parts
 
     def __len__(self) -> int:
@@ -104,7 +104,7 @@ class ConsumedBatch:
             self.offsets, self.timestamps, self.keys, self.values, self.headers, self.tags
         )  # fmt: skip
         rows = zip(repeat(self.topic), repeat(self.partition), *columns, strict=False)
-        return map(_new_record if self.tenure is None else self.tenure.new_record, rows)
+        return map(_new_record if self.ownership is None else self.ownership.new_record, rows)
 
     def __repr__(self) -> str:
         where = f"{self.topic}-{self.partition}"
@@ -193,21 +193,21 @@ class PartitionOwnership:
                 "__slots__": (),
                 "__module__": ConsumerRecord.__module__,
                 "__reduce__": _as_plain,
-                "tenure": self,
+                "ownership": self,
             },
         )
         return cast("Callable[[Any], ConsumerRecord]", partial(cast("Any", tuple.__new__), kind))
 
 
-def tenure_of(work: Work) -> PartitionOwnership | None:
+def ownership_of(work: Work) -> PartitionOwnership | None:
     """The ownership in which it was handed out; None: not in a group, or it is a copy."""
-    found: PartitionOwnership | None = getattr(work, "tenure", None)
+    found: PartitionOwnership | None = getattr(work, "ownership", None)
     return found
 
 
-def known_tenure(work: Work) -> PartitionOwnership:
+def known_ownership(work: Work) -> PartitionOwnership:
     """Raises InvalidRequest: it bears no mark of ownership."""
-    found = tenure_of(work)
+    found = ownership_of(work)
     if found is None:
         raise InvalidRequest(
             f"{type(work).__name__} of {work.topic}-{work.partition}: not handed out by a member "

@@ -74,7 +74,9 @@ class Consumer:
         self._subscription = Subscription(topics, self._options, routes, random or Random())
         plan = FetchPlan(self._subscription, self._options, routes)
         self._delivery = FetchCollector(lambda state: self._fetcher.on_change(state))
-        self._one = RecordIterator(self._delivery, lambda work: self._reader.in_hand.take(work))
+        self._one = RecordIterator(
+            self._delivery, lambda work: self._reader.in_flight_records.take(work)
+        )
         intake = FetchResponses(self._subscription, routes, self._one.put_back)
         self._fetcher = Fetcher(
             cluster, self._subscription, plan, intake, self._on_news, self._on_metadata
@@ -233,7 +235,7 @@ class Consumer:
 
     async def _next_batch(self, records_max: int) -> ConsumedBatch:
         batch = await self._next(self._as_batch, records_max)
-        self._reader.in_hand.take(batch)
+        self._reader.in_flight_records.take(batch)
         return batch
 
     def _take_back(self, batch: ConsumedBatch) -> None:
@@ -243,7 +245,7 @@ class Consumer:
         state = self._subscription.states.get((batch.topic, batch.partition))
         offset = batch.base_offset
         # Still this member's, without interruption.
-        if state is not None and state.tenure is batch.tenure:
+        if state is not None and state.ownership is batch.ownership:
             state.take_back(offset, epoch=batch.epoch_before(offset))
             self._fetcher.on_change(state)
 
@@ -299,7 +301,7 @@ class Consumer:
     def _finish(self) -> None:
         """A program that asks for more has finished what it was handed."""
         self._one.stop()
-        self._reader.in_hand.put_down()
+        self._reader.in_flight_records.put_down()
 
     # -- as a member of a group ------------------------------------------------------------
 

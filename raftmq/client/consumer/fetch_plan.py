@@ -274,22 +274,22 @@ class FetchPlan:
         if starting:
             return offsets_question(broker_id, starting)
         leader_count = len({place.leader for _, place in placed})
-        room = self._room([state for state, _ in led], leader_count) if wanted else 0
-        if not room:  # nothing wanted, or the prefetch bound is reached
+        space_bytes = self._space_bytes([state for state, _ in led], leader_count) if wanted else 0
+        if not space_bytes:  # nothing wanted, or the prefetch bound is reached
             return None
         pause_ms = (self._wake_at(led, now=now) - now) * 1000
-        return fetch_question(broker_id, wanted, self._limits(room, pause_ms=pause_ms))
+        return fetch_question(broker_id, wanted, self._limits(space_bytes, pause_ms=pause_ms))
 
-    def _limits(self, room: int, *, pause_ms: float) -> FetchLimits:
+    def _limits(self, space_bytes: int, *, pause_ms: float) -> FetchLimits:
         options = self._options
         return FetchLimits(
             int(min(options.fetch_max_wait_ms, max(pause_ms, WAIT_MS_MIN))),
             options.fetch_min_bytes,
-            min(options.fetch_max_bytes, room),
+            min(options.fetch_max_bytes, space_bytes),
             options.max_partition_fetch_bytes,
         )
 
-    def _room(self, states: Sequence[ConsumedPartition], leader_count: int) -> int:
+    def _space_bytes(self, states: Sequence[ConsumedPartition], leader_count: int) -> int:
         """How many bytes more may be fetched; 0 until a quarter of the share is free again.
 
         Bytes of paused partitions must not keep the others from going on: they are dropped, and

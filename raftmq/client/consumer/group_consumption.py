@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import anyio
 
-from raftmq.client.consumer.batch import known_tenure, tenure_of
+from raftmq.client.consumer.batch import known_ownership, ownership_of
 from raftmq.client.consumer.group_reader import end_of, epoch_before_end
 from raftmq.client.group.effects import LossCause, State
 from raftmq.client.group.member_shell import PAUSE_SECONDS, MemberShell
@@ -65,9 +65,9 @@ class ConsumerCommits:
                 lambda: self._offsets.commit_done(is_all=True), self._at_stake(is_all=True)
             )
         else:
-            key, tenure = (work.topic, work.partition), known_tenure(work)
+            key, ownership = (work.topic, work.partition), known_ownership(work)
             await self._insist(
-                lambda: self._offsets.commit(lambda: self._positions(work)), {key: tenure}
+                lambda: self._offsets.commit(lambda: self._positions(work)), {key: ownership}
             )
 
     async def commit_each(self) -> None:
@@ -121,27 +121,32 @@ class ConsumerCommits:
 
     def _at_stake(self, *, is_all: bool) -> dict[Key, PartitionOwnership | None]:
         states = self._subscription.states
-        return {key: states[key].tenure for key in self._offsets.news(is_all=is_all)}
+        return {key: states[key].ownership for key in self._offsets.news(is_all=is_all)}
 
     def _over(self, at_stake: Mapping[Key, PartitionOwnership | None]) -> Key | None:
         """A partition at stake whose ownership has ended."""
         states = self._subscription.states
-        for key, tenure in at_stake.items():
+        for key, ownership in at_stake.items():
             # Revoked, or revoked and assigned again
-            if key not in states or states[key].tenure is not tenure:
+            if key not in states or states[key].ownership is not ownership:
                 return key
         return None
 
     def _positions(self, work: Work) -> dict[Key, Position]:
         """Raises IllegalGeneration: the ownership has ended."""
-        (key, end_offset), tenure = end_of(work), tenure_of(work)
+        (key, end_offset), ownership = end_of(work), ownership_of(work)
         state = self._subscription.states.get(key)
-        if state is None or tenure is None or state.tenure is not tenure or not tenure.topic_id:
-            raise too_late(key, tenure, self._member)
+        if (
+            state is None
+            or ownership is None
+            or state.ownership is not ownership
+            or not ownership.topic_id
+        ):
+            raise too_late(key, ownership, self._member)
         offset, epoch = state.behind(end_offset)
         if epoch is None:  # no control batch follows
             epoch = epoch_before_end(work)
-        return {key: Position(tenure.topic_id, offset, epoch)}
+        return {key: Position(ownership.topic_id, offset, epoch)}
 
 
 # -- Processing blocks ----------------------------------------------------------------------------
@@ -153,20 +158,20 @@ class Processing:
 
     def __init__(
         self,
-        in_hand: InFlightRecords,
+        in_flight_records: InFlightRecords,
         work: Work,
         on_begun: Callable[[], None],
         on_ended: Callable[[], None],
     ) -> None:
         """Raises InvalidRequest: a copy of what was handed out."""
-        known_tenure(work)
-        self._in_hand, self._work = in_hand, work
+        known_ownership(work)
+        self._in_flight_records, self._work = in_flight_records, work
         self._on_begun, self._on_ended = on_begun, on_ended
         self._token: int | None = None
 
     def __enter__(self) -> Self:
         assert self._token is None, "entered twice"
-        self._token = self._in_hand.hold(self._work)
+        self._token = self._in_flight_records.hold(self._work)
         self._on_begun()
         return self
 
@@ -177,7 +182,7 @@ class Processing:
         traceback: TracebackType | None,
     ) -> None:
         assert self._token is not None, "left before it was entered"
-        self._in_hand.release(self._token, is_finished=error is None)
+        self._in_flight_records.release(self._token, is_finished=error is None)
         self._on_ended()
 
 
@@ -322,7 +327,7 @@ class GroupConsumption:
         """The program works now, unless it waits or is in a `processing` block: the poll interval
         counts.
         """
-        if not self._is_waiting and not self._reader.in_hand.is_held:
+        if not self._is_waiting and not self._reader.in_flight_records.is_held:
             self._member.on_handed_out()
 
     async def _watch_records(self) -> None:
@@ -384,7 +389,9 @@ class GroupConsumption:
 
     def processing(self, work: Work) -> Processing:
         """Raises InvalidRequest, see `Consumer.processing`."""
-        return Processing(self._reader.in_hand, work, self._member.on_asked, self._on_busy)
+        return Processing(
+            self._reader.in_flight_records, work, self._member.on_asked, self._on_busy
+        )
 
 
 def _made(way: HandOutForm[Found], batch: ConsumedBatch) -> Found:
@@ -402,11 +409,11 @@ def _made(way: HandOutForm[Found], batch: ConsumedBatch) -> Found:
 
 
 def too_late(
-    key: Key, tenure: PartitionOwnership | None, member: MemberOptions
+    key: Key, ownership: PartitionOwnership | None, member: MemberOptions
 ) -> IllegalGeneration:
     """The error of a commit of records whose ownership has ended."""
     where = f"{key[0]}-{key[1]}"
-    cause = LossCause.OTHER if tenure is None else tenure.cause
+    cause = LossCause.OTHER if ownership is None else ownership.cause
     if cause is LossCause.OTHER:  # no fault of the program: nothing to advise
         return IllegalGeneration(
             f"{where} is not this member's any more, or was others' since: nothing was committed, "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 
-from raftmq.client.consumer.batch import tenure_of
+from raftmq.client.consumer.batch import ownership_of
 from raftmq.client.group.offsets import Position
 from raftmq.wire.bodies import ABSENT
 
@@ -88,14 +88,14 @@ class InFlightRecords:
         """A `processing` block is open."""
         return bool(self._held)
 
-    def is_busy(self, tenures: Collection[PartitionOwnership | None], more: Work | None) -> bool:
+    def is_busy(self, ownerships: Collection[PartitionOwnership | None], more: Work | None) -> bool:
         """Whether records of one of these ownerships are in flight."""
-        return any(tenure in tenures for tenure, _ in self._in_work(more))
+        return any(ownership in ownerships for ownership, _ in self._in_work(more))
 
-    def first_offset(self, tenure: PartitionOwnership | None, more: Work | None) -> int | None:
+    def first_offset(self, ownership: PartitionOwnership | None, more: Work | None) -> int | None:
         """The first unfinished offset of an ownership; None: nothing is in flight."""
         places = (*self._in_work(more), *self._failed)
-        return min((offset for at, offset in places if at is tenure), default=None)
+        return min((offset for at, offset in places if at is ownership), default=None)
 
     def _in_work(self, more: Work | None) -> Iterator[Place]:
         yield from self._held.values()
@@ -107,7 +107,7 @@ class InFlightRecords:
 
 def place_of(work: Work) -> Place:
     """Ownership and first offset of a record or batch."""
-    return tenure_of(work), work.offset if isinstance(work, tuple) else work.base_offset
+    return ownership_of(work), work.offset if isinstance(work, tuple) else work.base_offset
 
 
 def end_of(work: Work) -> tuple[Key, int]:
@@ -133,7 +133,7 @@ class GroupReader:
         on_topics: called when the set of topics has changed.
 
     Attributes:
-        in_hand: what the program is working on.
+        in_flight_records: what the program is working on.
         one_by_one: as given.
     """
 
@@ -146,7 +146,7 @@ class GroupReader:
     ) -> None:
         self._subscription, self.one_by_one = subscription, one_by_one
         self._on_change, self._on_topics = on_change, on_topics
-        self.in_hand = InFlightRecords(self._on_finished)
+        self.in_flight_records = InFlightRecords(self._on_finished)
         self._finished, self._begun, self._passed = anyio.Event(), anyio.Event(), anyio.Event()
         subscription.on_found, subscription.on_passed = self._on_begun, self._on_passed
 
@@ -186,8 +186,8 @@ class GroupReader:
         keys = list(keys)
         for state in self._states(keys):
             self.one_by_one.put_back(state)
-            if state.tenure is not None:  # late commits then name the cause
-                state.tenure.cause = cause
+            if state.ownership is not None:  # late commits then name the cause
+                state.ownership.cause = cause
         self._on_change(self._subscription.release(keys))
         self._on_finished()
 
@@ -197,8 +197,8 @@ class GroupReader:
 
     async def wait_finished(self, keys: Collection[Key]) -> None:
         """Wait until no record of these is in flight."""
-        tenures = {state.tenure for state in self._states(keys)}
-        while self.in_hand.is_busy(tenures, self.one_by_one.in_hand):
+        ownerships = {state.ownership for state in self._states(keys)}
+        while self.in_flight_records.is_busy(ownerships, self.one_by_one.in_flight):
             # Set each time that something is finished; `MemberShell` bounds the wait.
             await self._finished.wait()
 
@@ -234,8 +234,8 @@ class GroupReader:
         topic_id = self._subscription.topic_id_of(state)
         if offset is None or topic_id is None:  # no start yet: nothing to commit
             return None
-        more = self.one_by_one.in_hand
-        first = None if is_all else self.in_hand.first_offset(state.tenure, more)
+        more = self.one_by_one.in_flight
+        first = None if is_all else self.in_flight_records.first_offset(state.ownership, more)
         # Records in flight are not done: commit up to the first of them, whose epoch is not kept.
         if first is not None and first < offset:
             return Position(topic_id, first)
@@ -259,7 +259,7 @@ class GroupReader:
 
     def drop_work(self) -> None:
         """The program has stopped: nothing is in flight any more."""
-        self.in_hand.drop_all()
+        self.in_flight_records.drop_all()
 
     def on_problem(self) -> None:
         """Wake the task that waits for records: it raises the problem."""

@@ -163,7 +163,7 @@ class ConsumedPartition:
         position_epoch: leader epoch of the record before the position; -1: not known.
         fetch_offset, fetch_epoch: the same for the next record to fetch.
         topic_id: of the topic that is read, None before the first request.
-        tenure: the mark of ownership that a group member's records bear; another one for another
+        ownership: the mark of ownership that a group member's records bear; another one for another
             topic.
         high_watermark: the highest of this topic in any answer; None: no answer yet, or truncated.
         error: why nothing more comes; raised once everything before it was handed out.
@@ -194,7 +194,7 @@ class ConsumedPartition:
         self.high_watermark: int | None = None
         self._told_of = b""  # the topic that the high watermark is of
         self._backoff = Backoff(random, PAUSES)
-        self.tenure = PartitionOwnership() if is_of_group else None
+        self.ownership = PartitionOwnership() if is_of_group else None
         self._begin(start)
 
     def __str__(self) -> str:
@@ -229,12 +229,12 @@ class ConsumedPartition:
         """Of the topics that had the name, read the one with this id."""
         self.topic_id = topic_id
         # Not in a group, or nothing has changed.
-        if self.tenure is None or self.tenure.topic_id == topic_id:
+        if self.ownership is None or self.ownership.topic_id == topic_id:
             return
-        if self.tenure.topic_id is None:  # the first topic: the ownership goes on
-            self.tenure.topic_id = topic_id
+        if self.ownership.topic_id is None:  # the first topic: the ownership goes on
+            self.ownership.topic_id = topic_id
         else:
-            self.tenure = PartitionOwnership(topic_id)
+            self.ownership = PartitionOwnership(topic_id)
 
     def release(self) -> None:
         """Another member reads it now: hand out nothing more of it."""
@@ -350,7 +350,7 @@ class ConsumedPartition:
             self._pass_over(self.fetch_offset)
             return None
         return ConsumedBatch(
-            *self.key, parts, high_watermark=self.high_watermark, tenure=self.tenure
+            *self.key, parts, high_watermark=self.high_watermark, ownership=self.ownership
         )
 
     def advance(self, position: int) -> None:

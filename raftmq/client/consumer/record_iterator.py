@@ -62,7 +62,7 @@ class SharedBatch:
             self._rest.clear()
 
     @property
-    def in_hand(self) -> ConsumedBatch | ConsumerRecord | None:
+    def in_flight(self) -> ConsumedBatch | ConsumerRecord | None:
         """The work in flight: the whole batch once several threads take from it, as each finishes
         only its own record by asking for the next.
         """
@@ -114,9 +114,9 @@ class RecordIterator:
         return self._delivery.is_any_open
 
     @property
-    def in_hand(self) -> Work | None:
+    def in_flight(self) -> Work | None:
         """The record or batch in flight; None: nothing was handed out yet."""
-        return self.last if self._shared is None else self._shared.in_hand
+        return self.last if self._shared is None else self._shared.in_flight
 
     def position(self, state: ConsumedPartition) -> int | None:
         """Offset of the next record of a partition."""
@@ -137,7 +137,7 @@ class RecordIterator:
         """Close the batch; the record handed out last stays in flight."""
         if self._shared is not None:
             self._shared.stop()
-        if (work := self.in_hand) is not None:
+        if (work := self.in_flight) is not None:
             self._on_stopped(work)
         self.close()
 

@@ -242,7 +242,7 @@ class MemberRules:
         self.state = State.OUTSIDE
         self.member_id, self.generation, self.protocol = "", ABSENT, ""
         self.topics = tuple(sorted(set(topics)))
-        self.holdings = OwnedPartitions(is_cooperative=options.is_cooperative)
+        self.owned_partitions = OwnedPartitions(is_cooperative=options.is_cooperative)
         self.session = MemberSession(
             session_seconds=options.session_seconds, rebalance_seconds=options.rebalance_seconds
         )
@@ -298,14 +298,14 @@ class MemberRules:
         return self._on_synced(answer, now)
 
     def _rejoin(self, now: float) -> list[Effect]:
-        given_up = self.holdings.to_give_up(self.topics)
+        given_up = self.owned_partitions.to_give_up(self.topics)
         return self._revoke(given_up, now) if given_up else self.join(now)
 
     def _ask_step(self, now: float) -> AskCoordinator:
         """The request that the state calls for."""
         questions, seconds_max = self._questions, self._options.rebalance_seconds + ANSWER_SECONDS
         if self.state is State.JOINING:
-            owned, generation = self.holdings.claim
+            owned, generation = self.owned_partitions.claim
             join = questions.join(self.member_id, self._joined_topics, owned, generation)
             return self.requests.ask(join, now=now, seconds_max=seconds_max)
         if self.state is State.SYNCING:
@@ -391,7 +391,7 @@ class MemberRules:
         self.planning.on_synced(assigned.counts)
         self.requests.on_progress()
         self.state = State.STABLE
-        added, gone = self.holdings.on_assigned(assigned.partitions, self.generation)
+        added, gone = self.owned_partitions.on_assigned(assigned.partitions, self.generation)
         effects: list[Effect] = [Assign(tuple(sorted(added)), self.generation)]
         if gone:  # only cooperative members still hold any here
             return [*effects, *self._revoke(gone, now)]
@@ -430,7 +430,7 @@ class MemberRules:
         effects: list[Effect] = []
         for token in self.requests.overdue(now):
             effects += self._on_overdue(token, now)
-        if now >= self.holdings.revoke_by:
+        if now >= self.owned_partitions.revoke_by:
             effects += self._on_revoke_overdue(now)
         if now >= self._poll_by:  # max_poll_interval_ms has passed
             effects += self._step_out(now)
@@ -448,8 +448,8 @@ class MemberRules:
         """When something is due next."""
         return min(
             self.requests.look_at,
-            self.holdings.revoke_by,
-            self.session.ends_at if self.holdings.held else math.inf,
+            self.owned_partitions.revoke_by,
+            self.session.ends_at if self.owned_partitions.held else math.inf,
             self.planning.plan_by,
             self._leave_by,
             self._poll_by,
@@ -492,12 +492,12 @@ class MemberRules:
     # -- giving up -------------------------------------------------------------------------
 
     def on_revoked(self, token: int, now: float) -> list[Effect]:
-        if not self.holdings.end_revoking(token):  # an earlier revocation
+        if not self.owned_partitions.end_revoking(token):  # an earlier revocation
             return []
         return self._depart(now) if self.is_closing else self.join(now)
 
     def maybe_lose(self, now: float) -> list[Effect]:
-        if not self.holdings.held or now < self.session.ends_at:  # the session goes on
+        if not self.owned_partitions.held or now < self.session.ends_at:  # the session goes on
             return []
         return self._lose(now, keeps_id=True)
 
@@ -506,13 +506,13 @@ class MemberRules:
         self.state = State.REVOKING
         self.planning.end()
         self.requests.drop_step()
-        token = self.holdings.begin_to_revoke(partitions, revoke_by=self.session.rejoin_by)
-        revoking = tuple(sorted(self.holdings.revoking))
-        return [Revoke(token, revoking, self.holdings.revoke_by)]
+        token = self.owned_partitions.begin_to_revoke(partitions, revoke_by=self.session.rejoin_by)
+        revoking = tuple(sorted(self.owned_partitions.revoking))
+        return [Revoke(token, revoking, self.owned_partitions.revoke_by)]
 
     def _on_revoke_overdue(self, now: float) -> list[Effect]:
-        lost = tuple(sorted(self.holdings.revoking))
-        self.holdings.drop_revoking()
+        lost = tuple(sorted(self.owned_partitions.revoking))
+        self.owned_partitions.drop_revoking()
         after = self._depart(now) if self.is_closing else self.join(now)
         return [Lost(lost, LossCause.NOT_FINISHED), *after]
 
@@ -530,8 +530,8 @@ class MemberRules:
         return lost
 
     def _drop_all(self, cause: LossCause = LossCause.OTHER) -> list[Effect]:
-        held = tuple(sorted(self.holdings.held))
-        self.holdings.drop_all()
+        held = tuple(sorted(self.owned_partitions.held))
+        self.owned_partitions.drop_all()
         self.requests.drop_all()
         self.planning.end()
         self.generation = ABSENT
@@ -556,8 +556,8 @@ class MemberRules:
         """
         if self.state in (State.OUTSIDE, State.FENCED):  # never joined, or ended
             return [Left()]
-        held = self.holdings.held
-        if self.state is State.LEAVING or (held and held == self.holdings.revoking):
+        held = self.owned_partitions.held
+        if self.state is State.LEAVING or (held and held == self.owned_partitions.revoking):
             return []
         return self._revoke(held, now) if held else self._depart(now)
 

@@ -161,7 +161,7 @@ class GroupMembership:
     @property
     def held(self) -> frozenset[Key]:
         """Its partitions, including those that are being revoked."""
-        return self._member.holdings.held
+        return self._member.owned_partitions.held
 
     @property
     def held_until(self) -> float:
@@ -170,8 +170,8 @@ class GroupMembership:
 
     def may_hand_out(self, partition: Key, *, now: float) -> bool:
         """Checked before records are handed out, as a late tick notices a lost session late."""
-        holdings = self._member.holdings
-        is_kept = partition in holdings.held and partition not in holdings.revoking
+        owned_partitions = self._member.owned_partitions
+        is_kept = partition in owned_partitions.held and partition not in owned_partitions.revoking
         return is_kept and now < self.held_until
 
     def expects(self, token: int) -> bool:
@@ -205,9 +205,9 @@ class GroupMembership:
         assert not is_out or requests.look_at == math.inf, f"M5: {state.name}, and awaits something"
         assert not held or now < self._member.session.ends_at, "M3: held for too long"
         is_joining = state in (State.JOINING, State.SYNCING)
-        is_eager = not self._member.holdings.is_cooperative
+        is_eager = not self._member.owned_partitions.is_cooperative
         assert not (is_joining and is_eager and held), "M4: joins, and holds"
-        is_revoking = bool(self._member.holdings.revoking)
+        is_revoking = bool(self._member.owned_partitions.revoking)
         assert is_revoking == (state is State.REVOKING), "M6: revokes nothing, or unnoticed"
 
 

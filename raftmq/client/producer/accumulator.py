@@ -64,7 +64,7 @@ class TopicQueues:
     Attributes:
         count: number of partitions; 0 until metadata has answered.
         fences: of a producer with a name: what each partition has reported of it.
-        rounds: of a producer with a name: the partitioner of its records without a key.
+        replayable_partitioner: of a producer with a name: chooses for its records without a key.
         queues: by partition, those that were ever used.
         busy: by partition, those that hold batches or have requests in flight.
         waiting: records and tasks that came before `count` was known, oldest first.
@@ -89,15 +89,15 @@ class TopicQueues:
         self._options, self._random, self._is_led = options, random, is_led
         self.dealer = StickyPartitioner(self._queued_bytes, random)
         self.fences: TopicFences | None = None
-        self.rounds: ReplayablePartitioner | None = None
+        self.replayable_partitioner: ReplayablePartitioner | None = None
         self.is_fence_wanted, self.fence_backoff = False, self._new_backoff()
         self._deal = self.dealer.current
         self._ids = identity if isinstance(identity, ProducerIdentity) else None
         # A later run must find each record in the same partition, so nothing random may choose it.
         if isinstance(identity, Named):
             self.fences = TopicFences(identity)
-            self.rounds = ReplayablePartitioner(identity.name, identity.generation)
-            self._deal = self.rounds.take_one
+            self.replayable_partitioner = ReplayablePartitioner(identity.name, identity.generation)
+            self._deal = self.replayable_partitioner.take_one
         # The program's own function
         self.choose = options.partitioner if callable(options.partitioner) else None
         self._is_crc32 = options.partitioner == "crc32"
@@ -160,7 +160,7 @@ class TopicQueues:
     def is_dealt(self, key: Key, extras: Extras) -> bool:
         """The sticky partitioner chooses, which may have moved on to another partition by now."""
         is_free = key is None and extras.partition is None and self.choose is None
-        return is_free and self.rounds is None
+        return is_free and self.replayable_partitioner is None
 
     def take_out_idle(self) -> bool:
         """Whether the topic has nothing left to send, fence or wait for."""
@@ -323,7 +323,7 @@ class Accumulator:
             space = self._batch_size - batch.payload_bytes
             # How many records still fit is found in the running sums, without a loop over records.
             end = bisect_right(ends, ends[start] + space, lo=start) - 1
-            end = min(end, start + batch.room)
+            end = min(end, start + batch.space)
             # Not even one fits into what is left of this batch: go on with an empty one.
             if end == start and len(batch):
                 self._close(topic, queue)
@@ -461,7 +461,7 @@ class BufferPool:
 
     def let_in(self) -> None:
         """Wake the callers that have waited longest, as far as there is memory."""
-        while self._line and self._has_room(self._line[0][0]):
+        while self._line and self._has_memory(self._line[0][0]):
             self._let_in_next()
 
     def close(self) -> None:
@@ -470,7 +470,7 @@ class BufferPool:
         while self._line:
             self._let_in_next()
 
-    def _has_room(self, size: int) -> bool:
+    def _has_memory(self, size: int) -> bool:
         return not self.used_bytes or self.used_bytes + size <= self._bytes_max
 
     def _let_in_next(self) -> None:

@@ -162,7 +162,7 @@ class ProducerBatch:
         return self._count >= RECORDS_MAX
 
     @property
-    def room(self) -> int:
+    def space(self) -> int:
         """How many more records it may take."""
         return RECORDS_MAX - self._count
 

@@ -240,7 +240,7 @@ class Bulk:
             dealt = deal(topic, *prepared)
         # Also a partitioner of the program that fails, or a bad partition: nothing was added.
         except BaseException:
-            self._dispatcher.room.give_back_now(size)
+            self._dispatcher.buffer_pool.give_back_now(size)
             raise
         self._put(topic, dealt)
         self._count += count
@@ -249,15 +249,15 @@ class Bulk:
     async def _reserve(self, size: int) -> None:
         """Reserve memory. Always a checkpoint, so that full batches can leave."""
         await anyio.lowlevel.checkpoint()  # lets the sending task run between portions
-        room = self._dispatcher.room
-        if not room.take_now(size):  # full: what lingers must leave first
+        pool = self._dispatcher.buffer_pool
+        if not pool.take_now(size):  # full: what lingers must leave first
             self._dispatcher.wake()
             # Ends when settled batches give memory back, or when the producer closes.
-            await room.take(size)
+            await pool.take(size)
         try:
             self._host.check_open()
         except RaftmqError:
-            self._dispatcher.room.give_back(size)
+            self._dispatcher.buffer_pool.give_back(size)
             named = self._dispatcher.accumulator.named
             # ended, rather than closed by the program
             if named is not None and named.error is not None:
@@ -416,12 +416,14 @@ def deal(topic: TopicQueues, columns: RecordColumns, sizes: list[int]) -> Iterab
     chosen = _chosen(topic, columns)
     if chosen is not None:
         return list(_grouped(columns, sizes, chosen))
-    if topic.rounds is not None:  # a later run must find the same partitions
-        return list(_in_rounds(topic.rounds.take(len(sizes), topic.count), columns, sizes))
+    if topic.replayable_partitioner is not None:  # a later run must find the same partitions
+        return list(
+            _in_runs(topic.replayable_partitioner.take(len(sizes), topic.count), columns, sizes)
+        )
     return [(None, columns, sizes)]
 
 
-def _in_rounds(
+def _in_runs(
     runs: Sequence[tuple[int, int]], columns: RecordColumns, sizes: list[int]
 ) -> Iterator[Dealt]:
     start = 0
@@ -446,16 +448,16 @@ def _chosen(topic: TopicQueues, columns: RecordColumns) -> list[int | None] | No
     if len(found) == len(keys):
         return found  # type: ignore[return-value]
     following = iter(found)
-    if topic.rounds is not None:
-        return _with_rounds(topic, keys, following)
+    if topic.replayable_partitioner is not None:
+        return _with_runs(topic, keys, following)
     return [None if key is None else next(following) for key in keys]
 
 
-def _with_rounds(
+def _with_runs(
     topic: TopicQueues, keys: Sequence[Any], following: Iterator[int]
 ) -> list[int | None]:
-    assert topic.rounds is not None, "only for a named producer"
-    runs = topic.rounds.take(keys.count(None), topic.count)
+    assert topic.replayable_partitioner is not None, "only for a named producer"
+    runs = topic.replayable_partitioner.take(keys.count(None), topic.count)
     others = chain.from_iterable([repeat(partition, count) for partition, count in runs])
     return [next(others) if key is None else next(following) for key in keys]
 

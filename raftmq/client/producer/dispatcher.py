@@ -58,8 +58,8 @@ class Dispatcher:
     that has entered the producer's block.
 
     Attributes:
-        accumulator: where records go, once memory for them is reserved in `room`.
-        room: the buffer pool.
+        accumulator: where records go, once memory for them is reserved in `buffer_pool`.
+        buffer_pool: its memory.
         failures: those that no task awaits and no callback got.
         statistics: for the program to read.
     """
@@ -67,7 +67,7 @@ class Dispatcher:
     def __init__(self, cluster: Cluster, options: ProducerOptions, random: Random) -> None:
         self._cluster, self._options = cluster, options
         self.accumulator = Accumulator(options, random, self._is_led)
-        self.room = BufferPool(options.buffer_memory)
+        self.buffer_pool = BufferPool(options.buffer_memory)
         self.failures, self.statistics = Failures(), Statistics()
         self._sending = ProducerSender(options, self.accumulator, self._on_settled)
         self._tasks: TaskGroup | None = None
@@ -112,7 +112,7 @@ class Dispatcher:
                     await self._tasks.__aexit__(kind, error, traceback)
         finally:
             self._sending.fail_all(Closed("the producer was closed before it was sent"))
-            self.room.close()
+            self.buffer_pool.close()
             self._wake_waiters()
 
     def wake(self) -> None:
@@ -212,7 +212,7 @@ class Dispatcher:
         assert self._tasks is not None
         now = anyio.current_time()
         # A full buffer is in a hurry, too: what lingers keeps the program waiting for memory.
-        is_hurried = self._waiting_count > 0 or self.room.is_wanted
+        is_hurried = self._waiting_count > 0 or self.buffer_pool.is_wanted
         step = self._sending.step(self._cluster.routes, now, is_hurried=is_hurried)
         self._look_at = step.look_at
         for request in step.requests:
@@ -324,7 +324,7 @@ class Dispatcher:
 
     def _on_settled(self, batch: ProducerBatch, outcome: Outcome) -> None:
         self.statistics.on_settled(outcome, batch.unskipped_count, skipped=batch.skipped)
-        self.room.give_back(batch.byte_count)
+        self.buffer_pool.give_back(batch.byte_count)
         # Reported by `flush`, unless the program claims it before.
         if isinstance(outcome, RaftmqError):
             self.failures.add(outcome, lambda: batch.unclaimed)
@@ -333,7 +333,7 @@ class Dispatcher:
 
     def _wake_waiters(self) -> None:
         """Wake tasks that wait for memory or outcomes, then call the program's callbacks."""
-        self.room.let_in()
+        self.buffer_pool.let_in()
         settled, self._settled = self._settled, anyio.Event()
         settled.set()
         # A callback may hand in records, which may queue further callbacks.

@@ -81,18 +81,18 @@ class PendingRecord:
         self._dispatcher, self._topic, self._on_delivery = dispatcher, topic, on_delivery
         self._value, self._key, self._timestamp, self._size, self._extras = record
         self.since, self.delivery = since, PendingDelivery()
-        dispatcher.room.take_anyway(EARLY_OVERHEAD_BYTES)
+        dispatcher.buffer_pool.take_anyway(EARLY_OVERHEAD_BYTES)
         if on_delivery is not None:  # the callback will report a failure
             self.delivery.claim()
 
     def on_known(self, error: RaftmqError | None) -> None:
         """Join a batch, or fail with `error`."""
-        self._dispatcher.room.give_back(EARLY_OVERHEAD_BYTES)
+        self._dispatcher.buffer_pool.give_back(EARLY_OVERHEAD_BYTES)
         if error is None:
             error = self._join()
         if error is None:
             return
-        self._dispatcher.room.give_back(self._size)
+        self._dispatcher.buffer_pool.give_back(self._size)
         self._dispatcher.statistics.failed_records += 1
         self.delivery.refuse(error)
         if self._on_delivery is None:  # otherwise the callback reports it
@@ -150,7 +150,10 @@ class Producer:
         compress(options.codec, b"")
         self._cluster, self._options, self._now_ms = cluster, options, now_ms
         self._dispatcher = Dispatcher(cluster, options, random)
-        self._accumulator, self._room = self._dispatcher.accumulator, self._dispatcher.room
+        self._accumulator, self._buffer_pool = (
+            self._dispatcher.accumulator,
+            self._dispatcher.buffer_pool,
+        )
         self._size_max = options.max_request_size + RECORD_OVERHEAD_BYTES
         self._was_opened = self._is_open = False
         self._is_taking = False  # open, and not ended early, as a named producer may be
@@ -270,8 +273,8 @@ class Producer:
             self._is_filled = False
             await anyio.lowlevel.checkpoint()
             self.check_open()
-        if not self._room.take_now(size):
-            await self._wait_room(size)
+        if not self._buffer_pool.take_now(size):
+            await self._wait_memory(size)
         return self._take(topic, value, key, extras, timestamp, size, on_delivery)
 
     def send_nowait(
@@ -301,7 +304,7 @@ class Producer:
             Closed: the producer is not open, or was ended. Definite.
         """
         value, key, extras, size = self._checked(value, key, headers, tags, partition)
-        if not self._room.take_now(size):
+        if not self._buffer_pool.take_now(size):
             raise BufferFull(self._why_full(size))
         return self._take(topic, value, key, extras, timestamp, size, on_delivery)
 
@@ -462,7 +465,7 @@ class Producer:
             )
         # Not added: a bad topic, timestamp or partition.
         except BaseException:
-            self._room.give_back_now(size)
+            self._buffer_pool.give_back_now(size)
             raise
         delivery = Delivery(batch, index)
         if on_delivery is not None:
@@ -529,16 +532,16 @@ class Producer:
                 "max.message.bytes of the topic"
             )
 
-    async def _wait_room(self, size: int) -> None:
+    async def _wait_memory(self, size: int) -> None:
         self._dispatcher.wake()  # batches that linger hold the memory
         # Ends when settled batches give memory back, or when the producer closes.
-        await self._room.take(size)
+        await self._buffer_pool.take(size)
         if not self._is_taking:  # closed or ended while it waited
-            self._room.give_back(size)
+            self._buffer_pool.give_back(size)
             self.check_open()
 
     def _why_full(self, size: int) -> str:
         return (
-            f"{self._room.used_bytes} bytes wait or are on their way, {size} more do "
+            f"{self._buffer_pool.used_bytes} bytes wait or are on their way, {size} more do "
             f"not fit: buffer_memory is {self._options.buffer_memory}"
         )

@@ -66,7 +66,7 @@ def nobody_waits_for_the_program(patch: Patch) -> None:
 
     def revoke_at_once(self: MemberRules, partitions: Iterable[Key], now: float) -> list[Effect]:
         effects = revoke(self, partitions, now)
-        return [*effects, *self.on_revoked(self.holdings._token, now)]
+        return [*effects, *self.on_revoked(self.owned_partitions._token, now)]
 
     patch.setattr(MemberRules, "_revoke", revoke_at_once)
 
@@ -90,9 +90,9 @@ def what_was_given_up_stays_nobodys(patch: Patch) -> None:
     on_revoked = MemberRules.on_revoked
 
     def stay(self: MemberRules, token: int, now: float) -> list[Effect]:
-        if self.is_closing or not self.holdings.is_cooperative:
+        if self.is_closing or not self.owned_partitions.is_cooperative:
             return on_revoked(self, token, now)
-        if self.holdings.end_revoking(token):
+        if self.owned_partitions.end_revoking(token):
             self.state = State.STABLE
         return []
 

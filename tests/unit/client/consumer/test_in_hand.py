@@ -11,11 +11,11 @@ KEY = ("t", 0)
 HERE, OTHER = PartitionOwnership(b"t" * 16), PartitionOwnership(b"t" * 16)
 
 
-def batch_at(offset: int, tenure: PartitionOwnership = HERE) -> ConsumedBatch:
+def batch_at(offset: int, ownership: PartitionOwnership = HERE) -> ConsumedBatch:
     undelivered = CompletedFetches()
     undelivered.add([piece(data_at(offset, "a", "b", epoch=4))])
     parts = undelivered.peek(offset, records_max=9)
-    return ConsumedBatch("t", 0, parts, high_watermark=100, tenure=tenure)
+    return ConsumedBatch("t", 0, parts, high_watermark=100, ownership=ownership)
 
 
 class Counted(InFlightRecords):
@@ -44,7 +44,7 @@ def test_the_next_is_asked_for() -> None:
 
 
 def test_records_one_by_one() -> None:
-    """The last one is in hand, too, in whatever tenure it was handed out."""
+    """The last one is in hand, too, in whatever ownership it was handed out."""
     hand = Counted()
     [record, *_] = batch_at(7, OTHER)
     assert hand.is_busy([OTHER], record)

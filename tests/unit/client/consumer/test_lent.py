@@ -26,12 +26,12 @@ def batch_of(data: bytes) -> ConsumedBatch:
 def test_one_after_the_other() -> None:
     """Until nothing is left; the last one stays in hand."""
     lent = SharedBatch(batch_of(data_at(0, "a", "b")))
-    assert (lent.last, lent.in_hand, bool(lent)) == (None, None, True)
+    assert (lent.last, lent.in_flight, bool(lent)) == (None, None, True)
     for value in (b"a", b"b"):
         record = lent.take(1)
         assert record is not None
         assert record.value == value
-        assert lent.last is lent.in_hand is record
+        assert lent.last is lent.in_flight is record
     assert lent.take(1) is None
     assert not lent
 
@@ -42,9 +42,9 @@ def test_several_threads() -> None:
     lent = SharedBatch(batch)
     lent.take(1)
     lent.take(2)
-    assert lent.in_hand is batch
+    assert lent.in_flight is batch
     lent.take(2)
-    assert lent.in_hand is batch
+    assert lent.in_flight is batch
 
 
 def test_stopped() -> None:

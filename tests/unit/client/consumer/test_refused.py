@@ -13,9 +13,9 @@ MEMBER = MemberOptions(group="billing", max_poll_interval_ms=7000, rebalance_tim
 
 
 def told(cause: LossCause) -> str:
-    tenure = PartitionOwnership()
-    tenure.cause = cause
-    return str(too_late(("orders", 3), tenure, MEMBER))
+    ownership = PartitionOwnership()
+    ownership.cause = cause
+    return str(too_late(("orders", 3), ownership, MEMBER))
 
 
 @pytest.mark.parametrize("cause", LossCause)

@@ -1,4 +1,4 @@
-"""The mark of a tenure: on batches, on their records, and on nothing else."""
+"""The mark of an ownership: on batches, on their records, and on nothing else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from raftmq.client.consumer.batch import ConsumerRecord, known_tenure, tenure_of
+from raftmq.client.consumer.batch import ConsumerRecord, known_ownership, ownership_of
 from raftmq.client.consumer.partition_state import ConsumedPartition, Start, StartKind
 from raftmq.errors import InvalidRequest
 from tests.unit.client.consumer.pieces import data_at, piece
@@ -34,42 +34,42 @@ def test_what_a_member_is_handed_out() -> None:
     batch = state.peek(9)
     assert batch is not None
     first, second = batch
-    assert {tenure_of(batch), tenure_of(first), tenure_of(second)} == {state.tenure}
-    assert known_tenure(first).topic_id == OLD
+    assert {ownership_of(batch), ownership_of(first), ownership_of(second)} == {state.ownership}
+    assert known_ownership(first).topic_id == OLD
     plain = ConsumerRecord("t", 0, 0, first.timestamp, None, b"a", (), ())
     assert first == plain == tuple(plain)
     assert (repr(first), hash(first)) == (repr(plain), hash(plain))
     assert isinstance(first, ConsumerRecord)
-    assert tenure_of(first._replace(value=b"x")) is state.tenure
+    assert ownership_of(first._replace(value=b"x")) is state.ownership
 
 
 def test_without_a_group() -> None:
-    """Nobody counts tenures."""
+    """Nobody counts ownerships."""
     batch = state_of(is_of_group=False).peek(9)
     assert batch is not None
     assert type(next(iter(batch))) is ConsumerRecord
-    assert tenure_of(batch) is None
+    assert ownership_of(batch) is None
 
 
 def test_another_process() -> None:
-    """Nobody there knows of tenures, so what comes back from there has none."""
+    """Nobody there knows of ownerships, so what comes back from there has none."""
     batch = state_of(is_of_group=True).peek(9)
     assert batch is not None
     first = next(iter(batch))
     back = pickle.loads(pickle.dumps(first))
     assert (back, type(back)) == (first, ConsumerRecord)
     with pytest.raises(InvalidRequest, match=r"of t-0: .* copied since"):
-        known_tenure(back)
+        known_ownership(back)
 
 
 def test_another_topic_of_the_name() -> None:
-    """Its records are of another tenure; a seek alone changes nothing."""
+    """Its records are of another ownership; a seek alone changes nothing."""
     state = state_of(is_of_group=True)
-    first = state.tenure
+    first = state.ownership
     for topic_id in (OLD, NEW):
-        assert state.tenure is first
+        assert state.ownership is first
         state.seek(Start(StartKind.OFFSET, 0))
         read(state, topic_id)
-    assert state.tenure is not first
-    assert state.tenure is not None
-    assert state.tenure.topic_id == NEW
+    assert state.ownership is not first
+    assert state.ownership is not None
+    assert state.ownership.topic_id == NEW

@@ -43,7 +43,7 @@ async def others_read_on(here: Grouped, c: Consumer) -> None:
 @pytest.mark.parametrize("is_record", [False, True])
 async def test_committed_by_hand(autojump_clock: MockClock, *, is_record: bool) -> None:
     """A program commits what it got before another member read on from there: refused. Within one
-    tenure it may go back as far as it likes."""
+    ownership it may go back as far as it likes."""
     async with grouped(1) as here:
         here.append(0, *NINE)
         async with here.consumer("a", commit="manual", max_poll_interval_ms=POLL_MS) as c:

@@ -75,4 +75,4 @@ def dispatcher_of(producer: Producer) -> Dispatcher:
 
 
 def used_bytes(producer: Producer) -> int:
-    return dispatcher_of(producer).room.used_bytes
+    return dispatcher_of(producer).buffer_pool.used_bytes
