@@ -219,6 +219,7 @@ class Accumulator:
     Args:
         random: order in which partitions are used, and jitter of the backoff.
         is_led: whether a partition has a leader, as far as the cached metadata say.
+        on_end: called when a producer with a name ends.
 
     Attributes:
         topics: by name, those that were ever written to.
@@ -230,7 +231,8 @@ class Accumulator:
         self,
         options: ProducerOptions,
         random: Random,
-        is_led: Callable[[str, int], bool] = lambda _topic, _partition: True,
+        is_led: Callable[[str, int], bool],
+        on_end: Callable[[], None],
     ) -> None:
         self._options, self._random, self._is_led = options, random, is_led
         self._batch_size = options.batch_size
@@ -238,7 +240,7 @@ class Accumulator:
         self.named: Named | None = None
         self.ids: ProducerIdentity | None = None
         if options.name is not None:
-            self.named = Named(options.name, options.generation_number)
+            self.named = Named(options.name, options.generation_number, on_end)
         elif options.is_idempotent:
             self.ids = ProducerIdentity()
 

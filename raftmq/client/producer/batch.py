@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import pairwise
+from operator import sub
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftmq.client.producer.record import RECORD_OVERHEAD_BYTES
@@ -39,14 +40,6 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.header import Account
 
 
-# The columns that a split cuts. True: the column still holds the records that were skipped.
-_CUT = (
-    ("_values", False), ("_keys", False), ("_headers", False), ("_tags", False),
-    ("_timestamps", True), ("_unclaimed", True),
-)  # fmt: skip
-# Sums over all records: a split gives each piece its share, as the size of a single record is not
-# kept.
-_SHARED = ("byte_count", "payload_bytes")
 OnDelivery: TypeAlias = "Callable[[RaftmqError | None, RecordMetadata | None], object]"
 
 
@@ -326,11 +319,14 @@ class ProducerBatch:
         piece.is_closed, piece.attempts, piece.last_error = True, self.attempts, self.last_error
         piece._has_keys, piece._count = self._has_keys, end - start
         piece.start = self.start + self.skipped + start
-        for name, is_whole in _CUT:
-            before = self.skipped if is_whole else 0
-            setattr(piece, name, getattr(self, name)[before + start : before + end])
-        for name in _SHARED:
-            setattr(piece, name, self._share(name, end) - self._share(name, start))
+        piece._values, piece._keys = self._values[start:end], self._keys[start:end]
+        piece._headers, piece._tags = self._headers[start:end], self._tags[start:end]
+        # These two still hold the records that were skipped
+        first, last = self.skipped + start, self.skipped + end
+        piece._timestamps = self._timestamps[first:last]
+        piece._unclaimed = self._unclaimed[first:last]
+        for_end, for_start = self._shares(end), self._shares(start)
+        piece.byte_count, piece.payload_bytes = map(sub, for_end, for_start)
         # Encoded before: the piece keeps the sequence numbers of its records.
         if self.number is not None:
             sequence = (self.number.base_sequence + start) % SEQUENCE_COUNT
@@ -339,15 +335,19 @@ class ProducerBatch:
 
     def _cut_at(self, end: int) -> None:
         """Keep only the unskipped records before `end`."""
-        for name, is_whole in _CUT:
-            del getattr(self, name)[end + (self.skipped if is_whole else 0) :]
-        for name in _SHARED:
-            setattr(self, name, self._share(name, end))
+        for column in (self._values, self._keys, self._headers, self._tags):
+            del column[end:]
+        del self._timestamps[self.skipped + end :]
+        del self._unclaimed[self.skipped + end :]
+        self.byte_count, self.payload_bytes = self._shares(end)
         self._count = self.skipped + end
 
-    def _share(self, name: str, end: int) -> int:
-        """The share of a sum that the records before `end` have, taken as equally large."""
-        return int(getattr(self, name)) * (self.skipped + end) // self._count
+    def _shares(self, end: int) -> tuple[int, int]:
+        """The shares of `byte_count` and `payload_bytes` that the records before `end` have, taken
+        as equally large: the size of a single record is not kept.
+        """
+        count = self.skipped + end
+        return self.byte_count * count // self._count, self.payload_bytes * count // self._count
 
     def _join_pieces(self, pieces: list[ProducerBatch]) -> None:
         """Put the pieces in place of this batch, the first of them, in the list that all pieces
@@ -502,6 +502,10 @@ class ProducerIdentity:
         """A broker has assigned an id."""
         self._newest = producer_id
         self.is_wanted, self.problem = False, None
+
+    def on_no_id(self, problem: RaftmqError) -> None:
+        """No broker gave one."""
+        self.is_wanted, self.problem = False, problem
 
 
 class Numbering:

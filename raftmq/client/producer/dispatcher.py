@@ -60,17 +60,16 @@ class Dispatcher:
     Attributes:
         accumulator: where records go, once memory for them is reserved in `buffer_pool`.
         buffer_pool: its memory.
+        is_taking: it is open, and was not ended early, as one with a name may be.
         failures: those that no task awaits and no callback got.
         statistics: for the program to read.
     """
 
     def __init__(self, cluster: Cluster, options: ProducerOptions, random: Random) -> None:
         self._cluster, self._options = cluster, options
-        self.accumulator = Accumulator(options, random, self._is_led)
-        self.buffer_pool = BufferPool(options.buffer_memory)
+        self.buffer_pool, self.is_taking = BufferPool(options.buffer_memory), False
         self.failures, self.statistics = Failures(), Statistics()
-        self._sending = ProducerSender(options, self.accumulator, self._on_settled)
-        self._tasks: TaskGroup | None = None
+        self._tasks: TaskGroup | None = None  # of the block: only a running loop has one
         self._wake, self._look_at = anyio.Event(), 0.0
         self._settled = anyio.Event()
         # Tasks in flush(), close and bulk calls: while there are any, nothing lingers
@@ -82,11 +81,15 @@ class Dispatcher:
         # Leaders that were sent requests with acks=0, which they do not answer
         self._unanswered: set[int] = set()
         self._calls: list[Callable[[], object]] = []
+        # Last, as both call back
+        self.accumulator = Accumulator(options, random, self._is_led, self._on_end)
+        self._sending = ProducerSender(options, self.accumulator, self._on_settled)
 
     async def open(self) -> None:
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._tasks.start_soon(self._run)
+        self.is_taking = True
 
     async def close(
         self,
@@ -101,6 +104,7 @@ class Dispatcher:
         wrap it in an exception group.
         """
         assert self._tasks is not None, "closed before it was opened"
+        self.is_taking = False
         self._tasks.cancel_scope.cancel()
         try:
             with one_error():
@@ -321,6 +325,11 @@ class Dispatcher:
         return place is None or place.leader != ABSENT
 
     # -- what became of it -----------------------------------------------------------------
+
+    def _on_end(self) -> None:
+        """A named producer has ended: accept no more records."""
+        self.is_taking = False
+        self.wake()
 
     def _on_settled(self, batch: ProducerBatch, outcome: Outcome) -> None:
         self.statistics.on_settled(outcome, batch.unskipped_count, skipped=batch.skipped)

@@ -52,15 +52,16 @@ GROWN_WAY_OUT = (
 class Named:
     """One name and generation, for all topics of a producer.
 
+    Args:
+        on_end: called when it ends.
+
     Attributes:
         error: why the producer has ended; None before.
-        on_end: called when it ends.
     """
 
-    def __init__(self, name: str, generation: int) -> None:
-        self.name, self.generation = name, generation
+    def __init__(self, name: str, generation: int, on_end: Callable[[], None]) -> None:
+        self.name, self.generation, self._on_end = name, generation, on_end
         self.error: RaftmqError | None = None
-        self.on_end: Callable[[], None] = lambda: None
 
     def __str__(self) -> str:
         return f"producer {self.name!r}, generation {self.generation}"
@@ -86,7 +87,7 @@ class Named:
                 "skipped"
             )
             self.error.__cause__ = error
-        self.on_end()
+        self._on_end()
 
 
 class Fence(NamedTuple):

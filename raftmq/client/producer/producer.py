@@ -156,10 +156,7 @@ class Producer:
         )
         self._size_max = options.max_request_size + RECORD_OVERHEAD_BYTES
         self._was_opened = self._is_open = False
-        self._is_taking = False  # open, and not ended early, as a named producer may be
         self._named = self._accumulator.named
-        if self._named is not None:
-            self._named.on_end = self._on_end
         self._is_filled = False  # a batch was filled since `enqueue` last yielded to other tasks
 
     @property
@@ -172,7 +169,7 @@ class Producer:
             raise Closed("a producer is opened once: make another one")
         self._was_opened = True
         await self._dispatcher.open()
-        self._is_open = self._is_taking = True
+        self._is_open = True
         return self
 
     async def __aexit__(
@@ -188,7 +185,7 @@ class Producer:
                 # may still send.
                 await self._dispatcher.wait_delivered(of_later=True)
         finally:
-            self._is_open = self._is_taking = False
+            self._is_open = False
             await self._dispatcher.close(kind, error, traceback)
         if error is None:  # an error of the program must not be hidden by one of ours
             self._dispatcher.failures.raise_first()
@@ -438,7 +435,7 @@ class Producer:
             extras = checked_extras(headers, tags, partition)
             size = size_of(value, key, extras)
         # One comparison on the fast path; `size` is never less than the record's bytes.
-        if size > self._size_max or not self._is_taking:
+        if size > self._size_max or not self._dispatcher.is_taking:
             self.check_open()
             self.check_size(size)
         return value, key, extras, size  # type: ignore[return-value]
@@ -510,11 +507,6 @@ class Producer:
         if not self._is_open:
             raise Closed("the producer is not open: use it within its `async with` block")
 
-    def _on_end(self) -> None:
-        """A named producer has ended: accept no more records."""
-        self._is_taking = False
-        self._dispatcher.wake()
-
     def _check_replayed(self) -> None:
         """Raises ReplayMismatch, unless the producer has ended with an error, which is why records
         are missing.
@@ -536,7 +528,7 @@ class Producer:
         self._dispatcher.wake()  # batches that linger hold the memory
         # Ends when settled batches give memory back, or when the producer closes.
         await self._buffer_pool.take(size)
-        if not self._is_taking:  # closed or ended while it waited
+        if not self._dispatcher.is_taking:  # closed or ended while it waited
             self._buffer_pool.give_back(size)
             self.check_open()
 

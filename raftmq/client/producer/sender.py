@@ -205,7 +205,7 @@ class ProducerSender:
     def on_no_id(self, error: RaftmqError) -> None:
         """No broker gave a producer id. Batches that have a number already go on."""
         assert self._ids is not None, "no id was requested"
-        self._ids.problem, self._ids.is_wanted = error, False
+        self._ids.on_no_id(error)
         # The dispatcher asks again; batches wait, at most until their delivery timeout.
         if error.retriable:
             return

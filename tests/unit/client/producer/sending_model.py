@@ -65,7 +65,7 @@ class Model:
     def __init__(self, seed: int, partitions: int = 3, **options: Any) -> None:
         self.random, self.now = Random(seed), 1000.0
         self.options = ProducerOptions(**options)
-        self.accumulator = Accumulator(self.options, self.random)
+        self.accumulator = Accumulator(self.options, self.random, lambda *_: True, lambda: None)
         self.sending = ProducerSender(self.options, self.accumulator, self._on_settled)
         self.routes = Routes()
         self.topic = self.accumulator.topic("t")

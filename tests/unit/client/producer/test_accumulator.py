@@ -54,7 +54,7 @@ RECORDS = st.lists(
 
 
 def make(**options: Any) -> tuple[Accumulator, TopicQueues]:
-    accumulator = Accumulator(ProducerOptions(**options), Random(3))
+    accumulator = Accumulator(ProducerOptions(**options), Random(3), lambda *_: True, lambda: None)
     topic = accumulator.topic("t")
     topic.count = 5
     return accumulator, topic

@@ -88,7 +88,7 @@ def test_only_who_has_the_turn_loses_it() -> None:
 def test_balance_through_the_accumulator(seed: int, value_bytes: int) -> None:
     """10^5 small records without a key over 8 partitions: within 5 % of each other."""
     options = ProducerOptions(batch_size=4 << 10)
-    accumulator = Accumulator(options, Random(seed))
+    accumulator = Accumulator(options, Random(seed), lambda *_: True, lambda: None)
     topic = accumulator.topic("t")
     topic.count = 8
     value, counts = bytes(value_bytes), [0] * 8

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from raftmq.client.producer.batch import ProducerBatch
@@ -28,6 +30,9 @@ from raftmq.wire.batch.directory import read_account
 from raftmq.wire.batch.header import Account, check_batch
 from raftmq.wire.batch.records import RecordBatch
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 ID = 1 << 62
 
 
@@ -45,8 +50,17 @@ def digest_of(*batches: ProducerBatch) -> int:
     return digest.value
 
 
-def fenced(next_sequence: int = 0, digest: int = 0, epoch: int = 3) -> NamedNumbering:
-    fences = TopicFences(Named("etl", 17))
+def named(generation: int = 17, on_end: Callable[[], None] = lambda: None) -> Named:
+    return Named("etl", generation, on_end)
+
+
+def fenced(
+    next_sequence: int = 0,
+    digest: int = 0,
+    epoch: int = 3,
+    on_end: Callable[[], None] = lambda: None,
+) -> NamedNumbering:
+    fences = TopicFences(named(on_end=on_end))
     fences.count = 1
     fences.on_fence(0, Fence(ID, epoch, next_sequence, digest))
     return NamedNumbering(fences, 0)
@@ -60,7 +74,7 @@ def sent(numbering: NamedNumbering, made: ProducerBatch) -> list[str] | None:
 
 def test_nothing_begins_before_all_are_fenced() -> None:
     """Two partitions of three are not enough; the last problem is told."""
-    fences = TopicFences(Named("etl", 1))
+    fences = TopicFences(named(1))
     numbering = NamedNumbering(fences, 0)
     assert numbering.lacks_id
     fences.count = 3
@@ -149,14 +163,12 @@ def test_again_under_the_same_number() -> None:
 
 def test_nothing_follows_what_was_given_up() -> None:
     """Whatever comes is told the same, with a way out; what may be there is sent again."""
-    numbering = fenced()
-    named = numbering._named
+    calls: list[str] = []
+    numbering = fenced(on_end=lambda: calls.append("ended"))
     old = batch("a")
     data = numbering.encode(old, Compression.NONE)
-    calls: list[str] = []
-    named.on_end = lambda: calls.append("ended")
-    named.end(MessageTooLarge("too large"))
-    named.end(Closed("later"))
+    numbering._named.end(MessageTooLarge("too large"))
+    numbering._named.end(Closed("later"))
     assert calls == ["ended"]
     with pytest.raises(Closed, match=r"given up before \(too large\).*same name and generation"):
         numbering.encode(batch("b"), Compression.NONE)
@@ -166,15 +178,15 @@ def test_nothing_follows_what_was_given_up() -> None:
 @pytest.mark.parametrize("error", [ProducerFenced("another one"), ReplayMismatch("others")])
 def test_what_speaks_for_itself(error: RaftmqError) -> None:
     """It is about the name, so it is told to everybody."""
-    named = Named("etl", 1)
-    named.end(error)
-    assert named.error is error
+    ended = named(1)
+    ended.end(error)
+    assert ended.error is error
 
 
 @pytest.mark.parametrize("kind", [ProducerFenced, UnknownProducerId])
 def test_what_a_broker_says_of_a_name(kind: type[RaftmqError]) -> None:
     """It knows a number: the program is told the name, and everything else as it was."""
-    told = Named("etl", 17).told(kind("leave it").at("t", 3))
+    told = named().told(kind("leave it").at("t", 3))
     assert type(told) is kind
     assert str(told) == "t-3: producer 'etl', generation 17: leave it"
 
@@ -182,7 +194,7 @@ def test_what_a_broker_says_of_a_name(kind: type[RaftmqError]) -> None:
 def test_what_is_not_about_the_name() -> None:
     """Said as it is."""
     error = MessageTooLarge("too large")
-    assert Named("etl", 17).told(error) is error
+    assert named().told(error) is error
 
 
 def test_more_than_a_generation_can_have() -> None:
@@ -196,7 +208,7 @@ def test_more_than_a_generation_can_have() -> None:
 
 def test_less_than_stands_there() -> None:
     """At the end: the first partition of which something is missing is named."""
-    fences = TopicFences(Named("etl", 17))
+    fences = TopicFences(named())
     fences.count = 3
     for partition, count in enumerate((0, 5, 2)):
         fences.on_fence(partition, Fence(ID, 0, count, 0))
