@@ -55,7 +55,7 @@ def tell_offsets_as_they_are_known_here(patch: Patch) -> None:
 def go_on_with_what_was_given_up(patch: Patch) -> None:
     """A member says that it has finished with a partition, and reads on."""
     patch.setattr(GroupReader, "hold_back", lambda self, keys: None)
-    patch.setattr(GroupReader, "release", lambda self, keys, cause: self._on_finished())
+    patch.setattr(GroupReader, "release", lambda self, keys, cause: self.events.on_finished())
 
 
 def sessions_do_not_end_here(patch: Patch) -> None:

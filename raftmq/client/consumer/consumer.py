@@ -6,6 +6,7 @@ wait loses nothing: records that were not handed out come next time.
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -16,11 +17,11 @@ from raftmq.client.administration.offsets import list_offset
 from raftmq.client.consumer.fetch_collector import FetchCollector
 from raftmq.client.consumer.fetch_plan import FetchPlan
 from raftmq.client.consumer.fetch_response import FetchResponses
-from raftmq.client.consumer.fetcher import Fetcher
+from raftmq.client.consumer.fetcher import Fetcher, FetchLeaders, RecordSignal
 from raftmq.client.consumer.group_consumption import GroupConsumption, HandOutForm
-from raftmq.client.consumer.group_reader import GroupReader
+from raftmq.client.consumer.group_reader import GroupReader, InFlightRecords
 from raftmq.client.consumer.options import consumer_options
-from raftmq.client.consumer.partition_state import FROM_LATEST, seek_start
+from raftmq.client.consumer.partition_state import FROM_LATEST, ReadingEvents, seek_start
 from raftmq.client.consumer.record_iterator import RecordIterator, SharedBatch
 from raftmq.client.consumer.subscription import Subscription
 from raftmq.client.network.channel import one_error
@@ -28,7 +29,7 @@ from raftmq.errors import Closed, InvalidConfig, RaftmqError
 from raftmq.wire.messages.offsets import LATEST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from types import TracebackType
 
@@ -70,39 +71,48 @@ class Consumer:
     ) -> None:
         self._cluster = cluster
         self._options = consumer_options(topics, options)
-        routes = cluster.routes
-        self._subscription = Subscription(topics, self._options, routes, random or Random())
-        plan = FetchPlan(self._subscription, self._options, routes)
-        self._delivery = FetchCollector(lambda state: self._fetcher.on_change(state))
-        self._one = RecordIterator(
-            self._delivery, lambda work: self._reader.in_flight_records.take(work)
-        )
-        intake = FetchResponses(self._subscription, routes, self._one.put_back)
+        routes, random, events = cluster.routes, random or Random(), ReadingEvents()
+        self._subscription = Subscription(topics, self._options, routes, random, events)
+        self._plan = FetchPlan(self._subscription, self._options, routes)
+        self._leaders = FetchLeaders(self._plan)
+        self._collector = FetchCollector(self._leaders.on_change)
+        self._signal = RecordSignal(self._collector)
+        self._in_flight_records = InFlightRecords(events.on_finished)
+        self._one = RecordIterator(self._collector, self._in_flight_records.take)
         self._fetcher = Fetcher(
-            cluster, self._subscription, plan, intake, self._on_news, self._on_metadata
+            cluster,
+            self._subscription,
+            self._plan,
+            self._leaders,
+            FetchResponses(self._subscription, routes, self._one.put_back),
+            self._signal.on_news,
         )
-        self._reader = GroupReader(
-            self._subscription, self._one, self._on_change, self._fetcher.on_topics
-        )
+        self._membership = self._member_of(events, random)
         self._as_records: HandOutForm[Iterator[ConsumerRecord]] = HandOutForm(
-            self._delivery.open, iter, is_whole=False
+            self._collector.open, iter, is_whole=False
         )
-        self._as_batch = HandOutForm(self._delivery.take, _same, is_whole=True)
+        self._as_batch = HandOutForm(self._collector.take, _same, is_whole=True)
         self._as_shared = HandOutForm(
-            lambda count: self._delivery.open_as(count, SharedBatch), SharedBatch, is_whole=False
+            partial(self._collector.open_as, make=SharedBatch), SharedBatch, is_whole=False
         )
-        self._membership = self._member_of(random or Random())
-        self._plan = plan
-        self._changed = anyio.Event()
         self._is_waiting = self._is_open = self._is_leaving = False
-        self._tasks: TaskGroup | None = None
+        self._tasks: TaskGroup | None = None  # of the block: only a running loop has one
 
-    def _member_of(self, random: Random) -> GroupConsumption | None:
+    def _member_of(self, events: ReadingEvents, random: Random) -> GroupConsumption | None:
         group = self._options.group
         if group is None:
             return None
+        reader = GroupReader(
+            self._subscription,
+            self._one,
+            self._in_flight_records,
+            self._leaders,
+            self._signal,
+            events,
+            self._fetcher.on_topics,
+        )
         return GroupConsumption(
-            self._cluster, group, self._subscription, self._reader, self._delivery, random=random
+            self._cluster, group, self._subscription, reader, self._collector, random=random
         )
 
     async def __aenter__(self) -> Self:
@@ -117,7 +127,7 @@ class Consumer:
             raise Closed("this consumer has been opened before: make another one")
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self._tasks.start_soon(self._fetcher.run)
+        self._tasks.start_soon(self._fetcher.run, self._on_metadata)
         if self._membership is not None:
             self._tasks.start_soon(self._membership.run)
         try:
@@ -126,7 +136,7 @@ class Consumer:
                 # wait for.
                 await self._membership.begin()
             while not self._is_started:
-                await self._wait_for_change()
+                await self._signal.wait()
         # Also when cancelled: the tasks are running.
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
@@ -149,7 +159,7 @@ class Consumer:
         assert self._tasks is not None, "left before it was entered"
         problem = await self._leave(error)
         self._one.close()
-        self._changed.set()
+        self._signal.on_news()
         self._tasks.cancel_scope.cancel()
         with one_error():
             # A cancellation must go through the task group, which may own it.
@@ -235,7 +245,7 @@ class Consumer:
 
     async def _next_batch(self, records_max: int) -> ConsumedBatch:
         batch = await self._next(self._as_batch, records_max)
-        self._reader.in_flight_records.take(batch)
+        self._in_flight_records.take(batch)
         return batch
 
     def _take_back(self, batch: ConsumedBatch) -> None:
@@ -247,7 +257,7 @@ class Consumer:
         # Still this member's, without interruption.
         if state is not None and state.ownership is batch.ownership:
             state.take_back(offset, epoch=batch.epoch_before(offset))
-            self._fetcher.on_change(state)
+            self._leaders.on_change(state)
 
     async def _next_open(self, way: HandOutForm[Found]) -> Found:
         """As `_next`, for a batch that stays open: a rebalance may close it before this task runs
@@ -291,7 +301,7 @@ class Consumer:
             if found is not None:  # otherwise nothing is ready yet
                 return found
             # Ends with new records, an error, a change of the assignment, or at close.
-            await self._wait_for_change()
+            await self._signal.wait()
 
     def _problem(self) -> Exception | None:
         if self._membership is not None and self._membership.problem is not None:
@@ -301,7 +311,7 @@ class Consumer:
     def _finish(self) -> None:
         """A program that asks for more has finished what it was handed."""
         self._one.stop()
-        self._reader.in_flight_records.put_down()
+        self._in_flight_records.put_down()
 
     # -- as a member of a group ------------------------------------------------------------
 
@@ -448,7 +458,7 @@ class Consumer:
         state = self._subscription.find(topic, partition)
         self._one.put_back(state)
         state.seek(start)
-        self._fetcher.on_change(state)
+        self._leaders.on_change(state)
 
     def pause(self, *partitions: Key) -> None:
         """Hand out and fetch nothing of these partitions until `resume`."""
@@ -459,8 +469,8 @@ class Consumer:
     def resume(self, *partitions: Key) -> None:
         for state in self._states_of("resume", partitions):
             state.is_paused = False
-            self._on_news([state])
-            self._fetcher.on_change(state)
+            self._signal.on_news([state])
+            self._leaders.on_change(state)
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -472,25 +482,9 @@ class Consumer:
                 )
         return [self._subscription.find(*key) for key in partitions]
 
-    def _on_change(self, states: Iterable[ConsumedPartition]) -> None:
-        """What is wanted of these partitions has changed, or they may be handed out again."""
-        states = list(states)
-        for state in states:
-            self._fetcher.on_change(state)
-        self._on_news(states)
-
     def _on_metadata(self) -> None:
         if self._membership is not None:
             self._membership.on_metadata()
-
-    def _on_news(self, states: Iterable[ConsumedPartition]) -> None:
-        for state in states:
-            self._delivery.offer(state)
-        self._changed.set()
-
-    async def _wait_for_change(self) -> None:
-        self._changed = anyio.Event()
-        await self._changed.wait()  # set by `_on_news`, and at close
 
     def _check_open(self) -> None:
         if not self._is_open:

@@ -37,12 +37,12 @@ class FetchCollector:
     """The turns of all partitions.
 
     Args:
-        on_room: called with a partition of which records were handed out, so that it can be
-            fetched.
+        on_taken: called with a partition of which records were handed out, so that more of it can
+            be fetched.
     """
 
-    def __init__(self, on_room: Callable[[ConsumedPartition], None]) -> None:
-        self._on_room = on_room
+    def __init__(self, on_taken: Callable[[ConsumedPartition], None]) -> None:
+        self._on_taken = on_taken
         self._ready: dict[Key, ConsumedPartition] = {}  # in the order of their turns
         self._opened: Opened | None = None
 
@@ -155,7 +155,7 @@ class FetchCollector:
             if batch is not None:
                 return state, batch
             error = state.take_error()
-            self._on_room(state)
+            self._on_taken(state)
             if error is not None:
                 raise error
         return None
@@ -170,4 +170,4 @@ class FetchCollector:
     def _hand_out(self, state: ConsumedPartition, position: int) -> None:
         state.advance(position)
         self.offer(state)
-        self._on_room(state)
+        self._on_taken(state)

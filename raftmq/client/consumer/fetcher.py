@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from raftmq.client.consumer.fetch_collector import FetchCollector
     from raftmq.client.consumer.fetch_plan import FetchPlan, PartitionRequest, PlannedRequest
     from raftmq.client.consumer.fetch_response import FetchResponses
     from raftmq.client.consumer.partition_state import ConsumedPartition
@@ -47,16 +48,10 @@ ANSWER_SECONDS_MAX = 5.0  # for one refresh; the next is due soon anyway
 
 
 class MetadataWatch:
-    """Calls `on_metadata` after each refresh, with the partitions that have a new error."""
+    """Refreshes what is due: `refresh` and `wait` take turns."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        subscription: Subscription,
-        on_metadata: Callable[[list[ConsumedPartition]], None],
-    ) -> None:
+    def __init__(self, cluster: Cluster, subscription: Subscription) -> None:
         self._cluster, self._subscription = cluster, subscription
-        self._on_metadata = on_metadata
         self._asked_at = float("-inf")
         self._wanted = anyio.Event()
 
@@ -66,17 +61,18 @@ class MetadataWatch:
         if not self._wanted.is_set() and self._due(anyio.current_time()):
             self._wanted.set()
 
-    async def run(self) -> None:
-        """Runs until cancelled."""
-        while True:
-            self._wanted = anyio.Event()
-            due = self._due(anyio.current_time())
-            if due:
-                await self._ask(due)
-            self._on_metadata(self._subscription.on_metadata(now=anyio.current_time()))
-            with anyio.move_on_after(LOOK_SECONDS):
-                # Until `look` finds a reason, or half a second has passed.
-                await self._wanted.wait()
+    async def refresh(self) -> list[ConsumedPartition]:
+        """Refresh what is due, and apply it. Returns the partitions that have a new error."""
+        self._wanted = anyio.Event()
+        due = self._due(anyio.current_time())
+        if due:
+            await self._ask(due)
+        return self._subscription.on_metadata(now=anyio.current_time())
+
+    async def wait(self) -> None:
+        """Until `look` finds a reason to refresh, or half a second has passed."""
+        with anyio.move_on_after(LOOK_SECONDS):
+            await self._wanted.wait()
 
     def _due(self, now: float) -> list[str]:
         return [topic for topic in self._subscription.topics if self._is_due(topic, now)]
@@ -109,13 +105,14 @@ class MetadataWatch:
             problems.append(error)
 
 
-# -- Fetcher --------------------------------------------------------------------------------------
+# -- Leaders --------------------------------------------------------------------------------------
+# Which brokers are fetched from, and what wakes their tasks: state that the tasks share with what
+# hands records out, seeks and assigns.
 
 
 # A dropped long poll keeps occupying the broker, so it is dropped 20 ms after it was sent at the
 # earliest.
 OUT_SECONDS_MIN = 0.02
-REPORT_SECONDS_MAX = 5.0  # a report of damage is only a help for the broker
 
 
 class _Leader:
@@ -152,41 +149,17 @@ class _Leader:
             self.question.deadline = max(anyio.current_time(), self.asked_at + OUT_SECONDS_MIN)
 
 
-class Fetcher:
-    """All fetch tasks of one consumer.
+class FetchLeaders:
+    """All leaders of one consumer."""
 
-    Args:
-        on_news: called with partitions that may have records to hand out.
-        on_metadata: called when metadata of a topic have come.
-    """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        subscription: Subscription,
-        plan: FetchPlan,
-        intake: FetchResponses,
-        on_news: Callable[[Iterable[ConsumedPartition]], None],
-        on_metadata: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._cluster, self._plan, self._intake, self._on_news = cluster, plan, intake, on_news
-        self._tell_metadata = on_metadata
-        self._watch = MetadataWatch(cluster, subscription, self._on_metadata)
-        self._leaders: dict[int, _Leader] = {}
-        self._tasks: TaskGroup | None = None
-
-    async def run(self) -> None:
-        """Runs until cancelled."""
-        try:
-            async with anyio.create_task_group() as self._tasks:
-                self._tasks.start_soon(self._watch.run)
-        finally:
-            self._tasks = None
+    def __init__(self, plan: FetchPlan) -> None:
+        self._plan = plan
+        self._by_id: dict[int, _Leader] = {}
 
     def on_change(self, state: ConsumedPartition) -> None:
         """What is wanted of a partition may have changed."""
         broker_id = self._plan.leader_of(state)
-        leader = None if broker_id is None else self._leaders.get(broker_id)
+        leader = None if broker_id is None else self._by_id.get(broker_id)
         # No leader is known: the metadata watch will find it.
         if leader is None:
             return
@@ -196,27 +169,93 @@ class Fetcher:
         ):
             leader.drop_question()
 
+    def take_new(self) -> list[_Leader]:
+        """Leaders that have no task yet."""
+        found = [_Leader(broker_id) for broker_id in self._plan.leaders() - self._by_id.keys()]
+        self._by_id |= {leader.broker_id: leader for leader in found}
+        return found
+
+    def wake_all(self) -> None:
+        """Partitions may have moved."""
+        for leader in self._by_id.values():
+            leader.wake()
+            if self._plan.is_late(leader.broker_id, now=anyio.current_time()):
+                leader.drop_question()
+
+
+# -- Record signal --------------------------------------------------------------------------------
+
+
+class RecordSignal:
+    """Wakes the program's task when there may be records to hand out, or an error to raise."""
+
+    def __init__(self, collector: FetchCollector) -> None:
+        self._collector, self._changed = collector, anyio.Event()
+
+    def on_news(self, states: Iterable[ConsumedPartition] = ()) -> None:
+        """These may have records to hand out, or an error."""
+        for state in states:
+            self._collector.offer(state)
+        self._changed.set()
+
+    async def wait(self) -> None:
+        """Until the next news."""
+        self._changed = anyio.Event()
+        await self._changed.wait()  # set by `on_news`, which also the end of the consumer calls
+
+
+# -- Fetcher --------------------------------------------------------------------------------------
+
+
+REPORT_SECONDS_MAX = 5.0  # a report of damage is only a help for the broker
+
+
+class Fetcher:
+    """All fetch tasks of one consumer.
+
+    Args:
+        on_news: called with partitions that may have records to hand out.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        subscription: Subscription,
+        plan: FetchPlan,
+        leaders: FetchLeaders,
+        responses: FetchResponses,
+        on_news: Callable[[Iterable[ConsumedPartition]], None],
+    ) -> None:
+        self._cluster, self._plan, self._leaders = cluster, plan, leaders
+        self._responses, self._on_news = responses, on_news
+        self._watch = MetadataWatch(cluster, subscription)
+        self._tasks: TaskGroup | None = None  # while `run` runs: only a running loop has one
+
+    async def run(self, on_metadata: Callable[[], None]) -> None:
+        """Runs until cancelled. `on_metadata` is called when metadata of a topic have come."""
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                while True:
+                    failed = await self._watch.refresh()
+                    self._find_leaders()
+                    on_metadata()
+                    self._on_news(failed)
+                    await self._watch.wait()
+        finally:
+            self._tasks = None
+
     def on_topics(self) -> None:
         """The set of topics has changed: check their metadata."""
         self._watch.look()
         if self._tasks is not None:
             self._find_leaders()
 
-    def _on_metadata(self, failed: list[ConsumedPartition]) -> None:
-        self._find_leaders()
-        self._tell_metadata()
-        self._on_news(failed)
-
     def _find_leaders(self) -> None:
-        """Start tasks for new leaders; wake all, as partitions may have moved."""
+        """Start tasks for new leaders; wake all."""
         assert self._tasks is not None, "not running"
-        for broker_id in self._plan.leaders() - self._leaders.keys():
-            leader = self._leaders[broker_id] = _Leader(broker_id)
+        for leader in self._leaders.take_new():
             self._tasks.start_soon(self._serve, leader)
-        for leader in self._leaders.values():
-            leader.wake()
-            if self._plan.is_late(leader.broker_id, now=anyio.current_time()):
-                leader.drop_question()
+        self._leaders.wake_all()
 
     async def _serve(self, leader: _Leader) -> None:
         broker_id = leader.broker_id
@@ -235,7 +274,7 @@ class Fetcher:
     async def _ask(self, leader: _Leader, question: PlannedRequest) -> None:
         outcome: Answer | RaftmqError | None = None
         leader.asked_at = anyio.current_time()
-        seconds = question.wait_seconds + self._intake.answer_seconds(leader.broker_id)
+        seconds = question.wait_seconds + self._responses.answer_seconds(leader.broker_id)
         try:
             with anyio.CancelScope() as leader.question:
                 outcome = await self._cluster.ask(
@@ -257,13 +296,13 @@ class Fetcher:
         try:
             if isinstance(outcome, RaftmqError):
                 raise outcome
-            changed = self._intake.on_answer(question, outcome, now=now)
+            changed = self._responses.on_answer(question, outcome, now=now)
             leader.is_failing = False
         # No answer, or one that does not fit the request.
         except RaftmqError as error:
             self._note_failure(leader, error)
-            changed = self._intake.on_failure(question, error, now=now)
-        for asked in self._intake.take_refused():
+            changed = self._responses.on_failure(question, error, now=now)
+        for asked in self._responses.take_refused():
             assert self._tasks is not None, "not running"
             self._tasks.start_soon(self._report, asked)
         # The answer named another leader for some partition.
@@ -280,12 +319,12 @@ class Fetcher:
         try:
             reply = (await self._cluster.ask(place.leader, body, deadline=deadline)).body
         except UnsupportedVersion:  # an old broker: it cannot check its disk
-            self._intake.on_verdict(asked, CorruptionVerdict.WHOLE)
+            self._responses.on_verdict(asked, CorruptionVerdict.WHOLE)
         # The next damaged answer is reported again.
         except RaftmqError as error:
             logger.info("damage is not reported: broker=%s reason=%s", place.leader, error)
         else:
-            self._intake.on_verdict(asked, reply.verdict)
+            self._responses.on_verdict(asked, reply.verdict)
 
     def _note_failure(self, leader: _Leader, error: RaftmqError) -> None:
         # One warning per outage; a protocol violation is always worth one.

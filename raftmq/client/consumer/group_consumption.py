@@ -344,7 +344,7 @@ class GroupConsumption:
             while one_by_one.is_open:
                 await anyio.sleep(seconds)  # then look how far the program has come
                 if one_by_one.has_moved():
-                    self._reader.on_progress()
+                    self._reader.events.on_finished()
                     self._on_busy()
             # Until the next batch is opened.
             await self._opened.wait()

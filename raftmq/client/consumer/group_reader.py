@@ -1,15 +1,12 @@
 """The partitions of a group member: assign, hold back, release; how far each is done.
 
-Owns the work in flight, up to which a partition counts as done. Pure but for the events that tasks
-wait for.
+Owns the work in flight, up to which a partition counts as done.
 """
 
 from __future__ import annotations
 
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
-
-import anyio
 
 from raftmq.client.consumer.batch import ownership_of
 from raftmq.client.group.offsets import Position
@@ -19,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from raftmq.client.consumer.batch import PartitionOwnership, Work
-    from raftmq.client.consumer.partition_state import ConsumedPartition, Key
+    from raftmq.client.consumer.fetcher import FetchLeaders, RecordSignal
+    from raftmq.client.consumer.partition_state import ConsumedPartition, Key, ReadingEvents
     from raftmq.client.consumer.record_iterator import RecordIterator
     from raftmq.client.consumer.subscription import Subscription
     from raftmq.client.group.effects import LossCause
@@ -128,27 +126,27 @@ class GroupReader:
     """The member's view of its partitions.
 
     Args:
-        one_by_one: hands out single records; what is left of them is put back.
-        on_change: called with partitions of which something else is wanted now.
         on_topics: called when the set of topics has changed.
 
     Attributes:
+        one_by_one: hands out single records; what is left of them is put back.
         in_flight_records: what the program is working on.
-        one_by_one: as given.
+        events: what the member's tasks wait for.
     """
 
     def __init__(
         self,
         subscription: Subscription,
         one_by_one: RecordIterator,
-        on_change: Callable[[Iterable[ConsumedPartition]], None],
+        in_flight_records: InFlightRecords,
+        leaders: FetchLeaders,
+        signal: RecordSignal,
+        events: ReadingEvents,
         on_topics: Callable[[], None],
     ) -> None:
         self._subscription, self.one_by_one = subscription, one_by_one
-        self._on_change, self._on_topics = on_change, on_topics
-        self.in_flight_records = InFlightRecords(self._on_finished)
-        self._finished, self._begun, self._passed = anyio.Event(), anyio.Event(), anyio.Event()
-        subscription.on_found, subscription.on_passed = self._on_begun, self._on_passed
+        self.in_flight_records, self.events = in_flight_records, events
+        self._leaders, self._signal, self._on_topics = leaders, signal, on_topics
 
     def read_topics(self, topics: Sequence[str], watched: Sequence[str]) -> None:
         """Partitions of `topics` are assigned; of `watched` only the number of partitions is
@@ -189,7 +187,7 @@ class GroupReader:
             if state.ownership is not None:  # late commits then name the cause
                 state.ownership.cause = cause
         self._on_change(self._subscription.release(keys))
-        self._on_finished()
+        self.events.on_finished()
 
     def outdated(self) -> list[Key]:
         """Partitions of a deleted topic where another topic has its name now."""
@@ -200,21 +198,7 @@ class GroupReader:
         ownerships = {state.ownership for state in self._states(keys)}
         while self.in_flight_records.is_busy(ownerships, self.one_by_one.in_flight):
             # Set each time that something is finished; `MemberShell` bounds the wait.
-            await self._finished.wait()
-
-    def on_progress(self) -> None:
-        """Some of the records that are handed out one by one were finished."""
-        self._on_finished()
-
-    @property
-    def finished(self) -> anyio.Event:
-        """Set as soon as something is finished, or skipped, from now on."""
-        return self._finished
-
-    @property
-    def passed(self) -> anyio.Event:
-        """Set as soon as reading skips offsets without records from now on."""
-        return self._passed
+            await self.events.finished.wait()
 
     def done(
         self, keys: Iterable[Key] | None = None, *, is_all: bool = False
@@ -242,11 +226,6 @@ class GroupReader:
         epoch = state.position_epoch if offset == state.position else ABSENT
         return Position(topic_id, offset, epoch)
 
-    @property
-    def begun(self) -> anyio.Event:
-        """Set as soon as another start offset is found from now on."""
-        return self._begun
-
     def beginnings(self) -> dict[Key, Position]:
         """Start offsets that must be committed, as a later lookup may find others."""
         found = {}
@@ -263,21 +242,14 @@ class GroupReader:
 
     def on_problem(self) -> None:
         """Wake the task that waits for records: it raises the problem."""
-        self._on_change(())
+        self._signal.on_news()
+
+    def _on_change(self, states: Sequence[ConsumedPartition]) -> None:
+        """Something else is wanted of these now."""
+        for state in states:
+            self._leaders.on_change(state)
+        self._signal.on_news(states)
 
     def _states(self, keys: Iterable[Key]) -> list[ConsumedPartition]:
         states = self._subscription.states
         return [states[key] for key in keys if key in states]
-
-    def _on_begun(self) -> None:
-        begun, self._begun = self._begun, anyio.Event()
-        begun.set()
-
-    def _on_passed(self) -> None:
-        passed, self._passed = self._passed, anyio.Event()
-        passed.set()
-        self._on_finished()
-
-    def _on_finished(self) -> None:
-        finished, self._finished = self._finished, anyio.Event()
-        finished.set()

@@ -1,9 +1,9 @@
-"""One partition as a consumer reads it: position, fetch offset, undelivered batches, errors. Pure.
+"""One partition as a consumer reads it: position, fetch offset, undelivered batches, errors.
 
 Kafka: SubscriptionState.TopicPartitionState. The position counts records that were handed out;
 fetching runs ahead. Invariants: the undelivered batches reach from the position to the fetch
 offset; each change of the fetch offset changes `version`, and answers to requests of an older
-version are dropped.
+version are dropped. Pure but for the events that tasks of a group wait for.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import anyio
 
 from raftmq.client.consumer.batch import ConsumedBatch, PartitionOwnership
 from raftmq.client.consumer.completed_fetches import CompletedFetches
@@ -21,7 +23,7 @@ from raftmq.wire.bodies import ABSENT, NUMBER_MAX
 from raftmq.wire.messages.offsets import EARLIEST, LATEST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from random import Random
 
     from raftmq.client.consumer.completed_fetches import CompletedFetch
@@ -147,14 +149,38 @@ class DamageMet(NamedTuple):
     first: float
 
 
+class ReadingEvents:
+    """What tasks of a group member wait for. Each event is set once, and then replaced.
+
+    Attributes:
+        begun: a leader has told the offset at which another partition begins.
+        passed: reading has skipped offsets without records.
+        finished: the program has finished something, or it was skipped.
+    """
+
+    def __init__(self) -> None:
+        self.begun, self.passed, self.finished = anyio.Event(), anyio.Event(), anyio.Event()
+
+    def on_begun(self) -> None:
+        begun, self.begun = self.begun, anyio.Event()
+        begun.set()
+
+    def on_passed(self) -> None:
+        passed, self.passed = self.passed, anyio.Event()
+        passed.set()
+        self.on_finished()
+
+    def on_finished(self) -> None:
+        finished, self.finished = self.finished, anyio.Event()
+        finished.set()
+
+
 class ConsumedPartition:
     """The state of one partition.
 
     Args:
         reset: where to go on if an offset is not in the log; None: that is an error.
         is_of_group: a group reads it.
-        on_found: called when a leader has told the offset of the start.
-        on_passed: called when reading has skipped offsets without records.
 
     Attributes:
         start: where to begin, as long as only a leader knows which offset that is.
@@ -180,13 +206,12 @@ class ConsumedPartition:
         key: Key,
         start: Start,
         random: Random,
+        events: ReadingEvents,
         *,
         reset: Start | None = None,
         is_of_group: bool = False,
-        on_found: Callable[[], None] = lambda: None,
-        on_passed: Callable[[], None] = lambda: None,
     ) -> None:
-        self.key, self._reset, self._on_found, self._on_passed = key, reset, on_found, on_passed
+        self.key, self._events, self._reset = key, events, reset
         self.topic, self.partition = key
         self.version = 0
         self.is_paused = self.is_held_back = self.is_released = False
@@ -250,7 +275,7 @@ class ConsumedPartition:
         # them.
         self.found_at = None if self.start == FROM_EARLIEST else offset
         self.on_success()
-        self._on_found()
+        self._events.on_begun()
 
     # -- asking ----------------------------------------------------------------------------
 
@@ -374,7 +399,7 @@ class ConsumedPartition:
         if epoch is not None:  # else that record is in a batch handed out before
             self.position_epoch = epoch
         if self.position != position:  # control batches were skipped
-            self._on_passed()
+            self._events.on_passed()
 
     def take_back(self, position: int, *, epoch: int) -> None:
         """Records from `position` on are handed out again; `epoch`: of the record before."""

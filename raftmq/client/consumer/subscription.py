@@ -20,11 +20,11 @@ from raftmq.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from random import Random
 
     from raftmq.client.consumer.options import ConsumerOptions
-    from raftmq.client.consumer.partition_state import Key, Start
+    from raftmq.client.consumer.partition_state import Key, ReadingEvents, Start
     from raftmq.client.routing.routes import Routes, TopicRoutes
 
 # So long metadata may lack a topic before that is an error: it may have been created a moment ago.
@@ -38,20 +38,22 @@ class Subscription:
         topics: of which something is read.
         reads_what_is_dealt: the group assigns the partitions.
         states: every partition that is read, in the order in which they are fetched next.
-        on_found: called when the offset at which one of them begins is known.
-        on_passed: called when reading of one has skipped offsets without records.
     """
 
     def __init__(
-        self, topics: Sequence[str], options: ConsumerOptions, routes: Routes, random: Random
+        self,
+        topics: Sequence[str],
+        options: ConsumerOptions,
+        routes: Routes,
+        random: Random,
+        events: ReadingEvents,
     ) -> None:
         self._routes, self._random, self._options = routes, random, options
+        self._events = events
         self._start = options.first_start
         self.reads_what_is_dealt = not options.assign and options.group is not None
         self._reads_all = not options.assign and options.group is None
         self.states: dict[Key, ConsumedPartition] = {}
-        self.on_found: Callable[[], None] = lambda: None
-        self.on_passed: Callable[[], None] = lambda: None
         for key in options.assign or ():
             self._add((key[0], key[1]), self._start)
         self.topics = tuple(dict.fromkeys([*topics, *(topic for topic, _ in self.states)]))
@@ -215,13 +217,7 @@ class Subscription:
     def _add(self, key: Key, start: Start) -> None:
         reset, is_of_group = self._options.reset, self._options.group is not None
         self.states[key] = ConsumedPartition(
-            key,
-            start,
-            self._random,
-            reset=reset,
-            is_of_group=is_of_group,
-            on_found=lambda: self.on_found(),
-            on_passed=lambda: self.on_passed(),
+            key, start, self._random, self._events, reset=reset, is_of_group=is_of_group
         )
 
 

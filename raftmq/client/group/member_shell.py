@@ -268,7 +268,7 @@ class PeriodicCommits:
         committed next, even if no further record ever comes.
         """
         while True:
-            finished, is_committed = self._reader.finished, False
+            finished, is_committed = self._reader.events.finished, False
             try:
                 await self._offsets.commit_done()
                 is_committed = True
@@ -287,7 +287,7 @@ class PeriodicCommits:
         """
         while True:
             # Set when reading has skipped a control batch.
-            await self._reader.passed.wait()
+            await self._reader.events.passed.wait()
             is_committed = False
             while not is_committed:
                 # The program's next commit usually covers it: wait first.
@@ -304,7 +304,7 @@ class PeriodicCommits:
         one begins there, and records that came since are not skipped.
         """
         while True:
-            begun = self._reader.begun
+            begun = self._reader.events.begun
             try:
                 await self._offsets.commit_beginnings()
             except RaftmqError as error:

@@ -12,6 +12,7 @@ from raftmq.client.consumer.fetch_collector import FetchCollector
 from raftmq.client.consumer.fetch_plan import FetchPlan
 from raftmq.client.consumer.fetch_response import FetchResponses
 from raftmq.client.consumer.options import consumer_options
+from raftmq.client.consumer.partition_state import ReadingEvents
 from raftmq.client.consumer.subscription import Subscription
 from raftmq.client.routing.routes import Routes
 from raftmq.errors import ErrorCode
@@ -39,7 +40,9 @@ class PureWorld:
         self.partitions = [Partition(leader) for leader in leaders]
         self.routes = Routes()
         self.options = consumer_options(("t",), {"start": "earliest", **options})
-        self.subscription = Subscription(("t",), self.options, self.routes, Random(0))
+        self.subscription = Subscription(
+            ("t",), self.options, self.routes, Random(0), ReadingEvents()
+        )
         self.plan = FetchPlan(self.subscription, self.options, self.routes)
         self.intake = FetchResponses(self.subscription, self.routes, self.put_back)
         self.delivery = FetchCollector(lambda _state: None)

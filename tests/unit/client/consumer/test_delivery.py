@@ -7,14 +7,21 @@ from random import Random
 import pytest
 
 from raftmq.client.consumer.fetch_collector import FetchCollector
-from raftmq.client.consumer.partition_state import ConsumedPartition, Start, StartKind
+from raftmq.client.consumer.partition_state import (
+    ConsumedPartition,
+    ReadingEvents,
+    Start,
+    StartKind,
+)
 from raftmq.errors import CorruptRecord, Disconnected
 from raftmq.wire.batch.header import HEADER_SIZE, seal
 from tests.unit.client.consumer.pieces import control_at, data_at, piece
 
 
 def state_with(*data: bytes, partition: int = 0) -> ConsumedPartition:
-    state = ConsumedPartition(("t", partition), Start(StartKind.OFFSET, 0), Random(0))
+    state = ConsumedPartition(
+        ("t", partition), Start(StartKind.OFFSET, 0), Random(0), ReadingEvents()
+    )
     state.on_told(b"t" * 16, 100)
     state.add([piece(each) for each in data])
     return state

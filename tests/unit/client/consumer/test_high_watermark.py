@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from random import Random
 
-from raftmq.client.consumer.partition_state import ConsumedPartition, Start, StartKind
+from raftmq.client.consumer.partition_state import (
+    ConsumedPartition,
+    ReadingEvents,
+    Start,
+    StartKind,
+)
 
 TOPIC, SUCCESSOR = b"1" * 16, b"2" * 16
 
 
 def told(*high_watermarks: int) -> ConsumedPartition:
     """Of one topic, one after the other."""
-    state = ConsumedPartition(("t", 0), Start(StartKind.OFFSET, 0), Random(0))
+    state = ConsumedPartition(("t", 0), Start(StartKind.OFFSET, 0), Random(0), ReadingEvents())
     for high_watermark in high_watermarks:
         state.on_told(TOPIC, high_watermark)
     return state

@@ -8,7 +8,12 @@ from random import Random
 import pytest
 
 from raftmq.client.consumer.batch import ConsumerRecord, known_ownership, ownership_of
-from raftmq.client.consumer.partition_state import ConsumedPartition, Start, StartKind
+from raftmq.client.consumer.partition_state import (
+    ConsumedPartition,
+    ReadingEvents,
+    Start,
+    StartKind,
+)
 from raftmq.errors import InvalidRequest
 from tests.unit.client.consumer.pieces import data_at, piece
 
@@ -17,7 +22,7 @@ OLD, NEW = b"o" * 16, b"n" * 16
 
 def state_of(*, is_of_group: bool) -> ConsumedPartition:
     start = Start(StartKind.OFFSET, 0)
-    state = ConsumedPartition(("t", 0), start, Random(0), is_of_group=is_of_group)
+    state = ConsumedPartition(("t", 0), start, Random(0), ReadingEvents(), is_of_group=is_of_group)
     read(state, OLD)
     return state
 

@@ -97,7 +97,7 @@ async def test_time_passes_unseen_while_records_arrive(
 
 def _stop_at_arrival(consumer: Consumer, clock: MockClock) -> list[float]:
     """For longer than a session, once, when something has arrived; when that was."""
-    arrived, stopped_at = consumer._on_news, list[float]()
+    arrived, stopped_at = consumer._fetcher._on_news, list[float]()
 
     def arrive(states: Iterable[ConsumedPartition]) -> None:
         states = list(states)
@@ -124,7 +124,7 @@ async def test_time_passes_unseen_right_before_it_is_handed_out(
         here.append(0, *"abc")
         async with here.consumer("a") as consumer:
             await until(lambda: consumer.assignment)
-            opened, stopped_at = consumer._delivery.open_as, list[float]()
+            opened, stopped_at = consumer._collector.open_as, list[float]()
 
             def stop(*given: Any) -> Any:
                 found = opened(*given)
@@ -133,7 +133,7 @@ async def test_time_passes_unseen_right_before_it_is_handed_out(
                     stopped_at.append(trio.current_time())
                 return found
 
-            monkeypatch.setattr(consumer._delivery, "open_as", stop)
+            monkeypatch.setattr(consumer._collector, "open_as", stop)
             first = await anext(consumer)
             assert trio.current_time() > stopped_at[0], "at once"
             values = [first.value, *[(await anext(consumer)).value for _ in range(2)]]
