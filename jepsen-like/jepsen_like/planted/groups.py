@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from raftmq.broker.groups.group import Group
 from raftmq.broker.groups.offset_requests import OffsetRequests
 from raftmq.client.consumer.group_reader import GroupReader
-from raftmq.client.group.member import MemberSession
+from raftmq.client.group.member_requests import MemberSession
 from raftmq.rpc.reply import Reply
 from raftmq.wire.messages.group_offsets import CommitOutcome, OffsetCommitReply
 

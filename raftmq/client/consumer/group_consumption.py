@@ -16,9 +16,8 @@ import anyio
 
 from raftmq.client.consumer.batch import known_ownership, ownership_of
 from raftmq.client.consumer.group_reader import end_of, epoch_before_end
-from raftmq.client.group.effects import LossCause, State
+from raftmq.client.group.effects import LossCause, Position, State
 from raftmq.client.group.member_shell import PAUSE_SECONDS, MemberShell
-from raftmq.client.group.offsets import Position
 from raftmq.client.group.pattern import PatternWatch
 from raftmq.errors import IllegalGeneration, RaftmqError, RebalanceInProgress, UnknownMemberId
 

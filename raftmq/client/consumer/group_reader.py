@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
 from raftmq.client.consumer.batch import ownership_of
-from raftmq.client.group.offsets import Position
+from raftmq.client.group.effects import Position
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:

@@ -161,6 +161,10 @@ class CoordinatorLookup:
             last_change=reply.last_change,
         )
 
+    def forget(self) -> None:
+        """Look it up before the next request."""
+        self.found = None
+
     def doubt(self, error: RaftmqError) -> None:
         """Forget the coordinator after an error that may mean that it has moved."""
         if isinstance(error, _DOUBTFUL):

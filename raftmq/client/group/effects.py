@@ -1,7 +1,8 @@
 """Effects that the rules of a group member return: requests, assignments, revocations. Data only.
 
 They must be carried out in the order in which they are returned. Partitions are pairs of a topic's
-name and a number, sorted. Also the program's `Rebalance`, and the states of a member.
+name and a number, sorted. Also the program's `Rebalance`, what is committed by which member, and
+the states of a member.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -147,6 +150,29 @@ class Rebalance(NamedTuple):
 
 
 OnRebalance: TypeAlias = "Callable[[Rebalance], Awaitable[None] | None]"
+
+
+# -- Commits --------------------------------------------------------------------------------------
+# What is committed, and by which member.
+
+
+class Position(NamedTuple):
+    """Offset of the next record; `leader_epoch` of the record before, -1: not known."""
+
+    topic_id: bytes
+    offset: int
+    leader_epoch: int = ABSENT
+
+
+class CommitIdentity(NamedTuple):
+    """Whose commit it is. `is_member` False: a program with `assign`, which may commit only while
+    the group has no members.
+    """
+
+    member_id: str = ""
+    generation: int = ABSENT
+    instance_id: str | None = None
+    is_member: bool = True
 
 
 # -- States ---------------------------------------------------------------------------------------

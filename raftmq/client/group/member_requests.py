@@ -1,13 +1,30 @@
-"""Builds a group member's requests: JoinGroup, SyncGroup, Heartbeat, LeaveGroup. Pure.
+"""A group member's requests: built, and in flight; its session; what errors say of it. Pure.
 
-From its options and the state that the caller passes; keeps none of its own.
+`MemberQuestions` builds them from the options and the state that the caller passes. `Requests` owns
+which are in flight, and when the next is due; `MemberSession` until when the partitions are surely
+this member's.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+import msgspec
+
+from raftmq.client.group.effects import AskCoordinator, ForgetCoordinator
 from raftmq.client.group.planning import encode_subscription
+from raftmq.errors import (
+    CoordinatorLoadInProgress,
+    FencedInstanceId,
+    IllegalGeneration,
+    RaftmqError,
+    RebalanceInProgress,
+    UnknownMemberId,
+    error_for,
+)
+from raftmq.rpc.backoff import Backoff, Pauses
 from raftmq.wire.messages.groups import (
     Heartbeat,
     JoinGroup,
@@ -19,10 +36,20 @@ from raftmq.wire.messages.groups import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from random import Random
 
     from raftmq.client.group.assignors.assignor import Key
+    from raftmq.client.group.effects import Effect, GroupRequest
     from raftmq.client.group.member_options import MemberOptions
-    from raftmq.wire.messages.groups import MemberAssignment
+    from raftmq.wire.messages.groups import (
+        HeartbeatReply,
+        JoinGroupReply,
+        LeaveGroupReply,
+        MemberAssignment,
+        SyncGroupReply,
+    )
+
+    Reply: TypeAlias = JoinGroupReply | SyncGroupReply | HeartbeatReply | LeaveGroupReply
 
 
 class MemberQuestions:
@@ -73,3 +100,156 @@ class MemberQuestions:
         options = self._options
         member = LeavingMember(member_id, options.group_instance_id, "the consumer has ended")
         return LeaveGroup(options.group, (member,))
+
+
+# -- Requests in flight ---------------------------------------------------------------------------
+# Two at a time at most: a heartbeat, and one step of joining or leaving. Answers to any other, such
+# as a step that was repeated, are dropped. Pauses grow while requests fail. Each JoinGroup has a
+# number, the token: of two the coordinator counts the later one, whichever arrives first.
+
+
+# 1 s at most, so that a member is back soon after its coordinator is
+PAUSES = Pauses(seconds_min=0.05, seconds_max=1.0)
+
+
+class OutstandingRequest(NamedTuple):
+    """A request in flight. `step`, of a heartbeat: the step in flight when it was sent, if any."""
+
+    token: int
+    request: GroupRequest
+    sent_at: float
+    deadline: float
+    step: GroupRequest | None = None
+
+
+class Requests:
+    """`step`: of joining or leaving; `beat`: heartbeat in flight; `step_at`, `beat_at`: when to
+    send the next if none is in flight, math.inf: not at all.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self._tokens = count(1)
+        self._step_pauses, self._beat_pauses = Backoff(random, PAUSES), Backoff(random, PAUSES)
+        self.step: OutstandingRequest | None = None
+        self.beat: OutstandingRequest | None = None
+        self.step_at = self.beat_at = math.inf
+
+    def ask(self, request: GroupRequest, *, now: float, seconds_max: float) -> AskCoordinator:
+        """Send a request: a step replaces the step before, a heartbeat the last heartbeat."""
+        step = self.step.request if self.step is not None else None
+        token = next(self._tokens)
+        if isinstance(request, JoinGroup):  # the coordinator orders joins by it
+            request = msgspec.structs.replace(request, number=token)
+        asked = OutstandingRequest(token, request, now, now + seconds_max, step)
+        if isinstance(request, Heartbeat):
+            self.beat, self.beat_at = asked, math.inf
+        else:
+            self.step, self.step_at = asked, math.inf
+        return AskCoordinator(asked.token, request, asked.deadline)
+
+    def take(self, token: int) -> OutstandingRequest | None:
+        """The request that this answers, which is not in flight any more. None: an outdated
+        answer.
+        """
+        for asked in (self.step, self.beat):
+            if asked is not None and asked.token == token:
+                if asked is self.step:
+                    self.step = None
+                else:
+                    self.beat = None
+                return asked
+        return None
+
+    def expects(self, token: int) -> bool:
+        return any(asked is not None and asked.token == token for asked in (self.step, self.beat))
+
+    def overdue(self, now: float) -> list[int]:
+        """Tokens of requests whose deadline has passed."""
+        out = [asked for asked in (self.step, self.beat) if asked is not None]
+        return [asked.token for asked in out if asked.deadline <= now]
+
+    def repeat_step(self, *, now: float) -> None:
+        """Send it once more, after a pause."""
+        self.step, self.step_at = None, now + self._step_pauses.next_seconds()
+
+    def repeat_beat(self, *, now: float) -> None:
+        self.beat, self.beat_at = None, now + self._beat_pauses.next_seconds()
+
+    def beat_next(self, at: float) -> None:
+        """The last heartbeat was answered."""
+        self.beat, self.beat_at = None, at
+        self._beat_pauses.reset()
+
+    def on_progress(self) -> None:
+        """Joining has succeeded."""
+        self._step_pauses.reset()
+
+    def drop_step(self) -> None:
+        self.step, self.step_at = None, math.inf
+
+    def drop_all(self) -> None:
+        self.drop_step()
+        self.beat, self.beat_at = None, math.inf
+
+    @property
+    def look_at(self) -> float:
+        """When the next of these is due."""
+        out = [asked.deadline for asked in (self.step, self.beat) if asked is not None]
+        return min(self.step_at, self.beat_at, *out, math.inf)
+
+
+# -- Session --------------------------------------------------------------------------------------
+# Until when a member may assume that its partitions are its own.
+#
+# A coordinator reassigns them once it has received nothing for the session timeout, or once it has
+# waited for the member for the rebalance timeout. Its clocks start when it receives, ours when the
+# request was sent: so ours end first.
+#
+# !    member        send --------------------- session timeout -----| stops reading
+# !    coordinator          receive ----------- session timeout ----------| reassigns
+
+
+class MemberSession:
+    """`heard_at`: when the last request was sent that the coordinator has answered as of a member.
+    `settled_at`: up to then at least the group did not wait for this member.
+    """
+
+    def __init__(self, *, session_seconds: float, rebalance_seconds: float) -> None:
+        self._session_seconds, self._rebalance_seconds = session_seconds, rebalance_seconds
+        self.heard_at = self.settled_at = -math.inf
+
+    def hear(self, sent_at: float, *, is_settled: bool) -> None:
+        """The coordinator has answered a request that was sent at `sent_at`."""
+        self.heard_at = max(self.heard_at, sent_at)
+        if is_settled:
+            self.settled_at = max(self.settled_at, sent_at)
+
+    @property
+    def ends_at(self) -> float:
+        """From then on other members may have been given the partitions."""
+        return min(self.heard_at + self._session_seconds, self.rejoin_by)
+
+    @property
+    def rejoin_by(self) -> float:
+        """If a rebalance has begun, the coordinator waits at least until then."""
+        return self.settled_at + self._rebalance_seconds
+
+
+# -- Verdicts -------------------------------------------------------------------------------------
+# Errors in answers, and what they mean for the coordinator's identity.
+
+
+# Errors that say something of the member, independent of its request.
+VERDICTS = (RebalanceInProgress, IllegalGeneration, UnknownMemberId, FencedInstanceId)
+
+
+def error_in(answer: Reply | RaftmqError) -> RaftmqError | None:
+    if isinstance(answer, RaftmqError):
+        return answer
+    return error_for(answer.error, answer.message) if answer.error else None
+
+
+def doubts(error: RaftmqError) -> list[Effect]:
+    """The effect of looking up the coordinator again, unless the error comes from the right one."""
+    is_there = isinstance(error, CoordinatorLoadInProgress | RebalanceInProgress)
+    return [] if is_there else [ForgetCoordinator(error)]

@@ -31,9 +31,9 @@ from raftmq.client.group.effects import (
     State,
     WatchTopics,
 )
-from raftmq.client.group.member import VERDICTS
+from raftmq.client.group.member_requests import VERDICTS
 from raftmq.client.group.membership import GroupMembership
-from raftmq.client.group.offsets import CommitIdentity, MemberOffsets
+from raftmq.client.group.offsets import MemberOffsets
 from raftmq.errors import RaftmqError, RebalanceInProgress, RequestTimedOut
 from raftmq.wire.messages.groups import LeaveGroup, LeavingMember
 
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from raftmq.client.consumer.group_reader import GroupReader
     from raftmq.client.consumer.options import GroupReading
     from raftmq.client.group.assignors.assignor import Key
-    from raftmq.client.group.effects import Effect
-    from raftmq.client.group.offsets import AssignedReader, Position
+    from raftmq.client.group.effects import Effect, Position
     from raftmq.client.routing.cluster import Cluster
 
 
@@ -86,9 +86,6 @@ class RebalanceListeners:
         on_revoked: called with the token of a revocation that is finished and committed.
         on_failed: called with the error over which the program, or the cluster, cannot go on.
             Revoked partitions are handed over all the same.
-
-    Attributes:
-        commits: finished records are committed before a partition is handed over.
     """
 
     def __init__(
@@ -96,14 +93,14 @@ class RebalanceListeners:
         options: GroupReading,
         membership: GroupMembership,
         offsets: MemberOffsets,
-        reader: AssignedReader,
+        reader: GroupReader,
         on_revoked: Callable[[int], None],
         on_failed: Callable[[Exception], None],
     ) -> None:
         self._options, self._membership = options, membership
         self._offsets, self._reader = offsets, reader
         self._on_revoked, self._on_failed = on_revoked, on_failed
-        self.commits = options.commits_by_itself
+        self._commits = options.commits_by_itself  # before a partition is handed over
         self._waiting: deque[Change] = deque()
         self._current: tuple[Change, anyio.CancelScope] | None = None
         self._lost: set[Key] = set()  # lost since the current change began
@@ -123,6 +120,10 @@ class RebalanceListeners:
             self._withdraw(change.partitions)
         self._waiting.append(change)
         self._added.set()
+
+    def stop_committing(self) -> None:
+        """Records still in flight are not done: hand partitions over as they are committed."""
+        self._commits = False
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -201,7 +202,7 @@ class RebalanceListeners:
         # this.
         await self._reader.wait_finished(keys)
         # Not with "manual" or "none", nor after the program has failed.
-        if self.commits:
+        if self._commits:
             with suppress(RaftmqError):  # the next owner reads these records again
                 await self._offsets.commit_done(keys, deadline=change.deadline)
         # The partitions are still this member's: the callback may commit.
@@ -246,22 +247,19 @@ COMMITTING_SHARE = 0.8  # of the time for leaving; the rest is for LeaveGroup
 
 
 class PeriodicCommits:
-    """The background commits of one member.
-
-    Args:
-        is_member: False: the program has chosen its partitions itself (`assign`), and refusals are
-            final.
+    """The background commits of one member. While the program has chosen its partitions itself
+    (`assign`), the membership is not started, and refusals are final.
     """
 
     def __init__(
         self,
         options: GroupReading,
+        membership: GroupMembership,
         offsets: MemberOffsets,
-        reader: AssignedReader,
-        is_member: Callable[[], bool],
+        reader: GroupReader,
     ) -> None:
-        self._options, self._offsets, self._reader = options, offsets, reader
-        self._is_member = is_member
+        self._options, self._membership = options, membership
+        self._offsets, self._reader = offsets, reader
 
     async def along(self) -> None:
         """Commit the program's progress. What it finishes during a commit, or what was refused, is
@@ -310,7 +308,7 @@ class PeriodicCommits:
             except RaftmqError as error:
                 logger.debug("not committed: group=%s %s", self._options.member.group, error)
                 # With `assign` a refusal is final: wait for another start offset.
-                if self._is_member() or error.retriable:
+                if self._membership.is_started or error.retriable:
                     await anyio.sleep(PAUSE_SECONDS)
                     continue
             # Until another partition's start offset is found.
@@ -333,7 +331,7 @@ class PeriodicCommits:
                     return None
                 except RaftmqError as error:
                     problem = error
-                    is_passing = self._is_member() and isinstance(error, VERDICTS)
+                    is_passing = self._membership.is_started and isinstance(error, VERDICTS)
                     if not (error.retriable or is_passing):
                         break
                 await anyio.sleep(PAUSE_SECONDS)
@@ -358,7 +356,7 @@ class MemberShell:
         cluster: Cluster,
         options: GroupReading,
         topics: Iterable[str],
-        reader: AssignedReader,
+        reader: GroupReader,
         *,
         random: Random,
     ) -> None:
@@ -366,40 +364,42 @@ class MemberShell:
         group = options.member.group
         self._coordinator = CoordinatorLookup(cluster, group)
         self.membership = GroupMembership(options.member, topics, random=random)
-        self.offsets = MemberOffsets(
-            cluster,
-            self._coordinator,
-            group,
-            reader,
-            self._identity,
-            self._on_refused,
-            commits_first=options.commit == "before",
-        )
-        self._commits = PeriodicCommits(options, self.offsets, reader, lambda: self._is_started)
-        self._changes = RebalanceListeners(
-            options, self.membership, self.offsets, reader, self._on_revoked, self._fail
-        )
         self.problem: Exception | None = None
         self._asks: deque[AskCoordinator] = deque()
         self._scopes: dict[int, anyio.CancelScope] = {}
         self._last_counts: dict[str, int] = {}
         self._woken, self._asked, self._left = anyio.Event(), anyio.Event(), anyio.Event()
-        self._is_started = False
-        self._tasks: TaskGroup | None = None
+        # The one circle: a refused commit is an input of the rules, whose effects are changes of
+        # partitions, which commit. A queue in between would let records be handed out after the
+        # refusal, so these call back at once; nothing is refused before `run`.
+        self.offsets = MemberOffsets(
+            cluster,
+            self._coordinator,
+            group,
+            reader,
+            self.membership,
+            self._on_refused,
+            commits_first=options.commit == "before",
+        )
+        self._changes = RebalanceListeners(
+            options, self.membership, self.offsets, reader, self._on_revoked, self._fail
+        )
+        self._commits = PeriodicCommits(options, self.membership, self.offsets, reader)
 
     # -- tasks -----------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        async with anyio.create_task_group() as self._tasks:
-            for task in (self._dispatch, self._changes.run, self._watch_time):
-                self._tasks.start_soon(task)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._dispatch, tasks)
+            tasks.start_soon(self._changes.run)
+            tasks.start_soon(self._watch_time)
             if self.options.commit != "none":  # even "manual" must not skip records after a crash
-                self._tasks.start_soon(self._commits.beginnings)
+                tasks.start_soon(self._commits.beginnings)
             if self.options.commit == "batch":
-                self._tasks.start_soon(self._commits.along)
+                tasks.start_soon(self._commits.along)
             elif self.options.commits_by_itself:  # "record" and "before" commit as the program asks
-                self._tasks.start_soon(self._commits.passed)
+                tasks.start_soon(self._commits.passed)
             self._maybe_start()
 
     async def leave(self, *, is_clean: bool) -> None:
@@ -410,9 +410,9 @@ class MemberShell:
             problem = await self._commits.at_last(is_all=is_clean)
             if is_clean:
                 self.problem = self.problem or problem
-        self._changes.commits = False  # records still in flight are not done
+        self._changes.stop_committing()
         self._reader.drop_work()
-        if self._is_started:  # else it never joined
+        if self.membership.is_started:  # else it never joined
             self._perform(self.membership.leave(now=anyio.current_time()))
             # Ends with Left or Fail; the caller bounds the time.
             await self._left.wait()
@@ -439,8 +439,7 @@ class MemberShell:
 
     def _maybe_start(self) -> None:
         """Join, once there is a topic to read: a pattern may not match any yet."""
-        if self._tasks is not None and not self._is_started and self.membership.topics:
-            self._is_started = True
+        if self.membership.topics and not self.membership.is_started:
             self._perform(self.membership.start(now=anyio.current_time()))
 
     async def _watch_time(self) -> None:
@@ -451,13 +450,12 @@ class MemberShell:
                 await self._woken.wait()
             self._perform(self.membership.on_tick(now=anyio.current_time()))
 
-    async def _dispatch(self) -> None:
+    async def _dispatch(self, tasks: TaskGroup) -> None:
         """Requests are sent in their order; answers come in any."""
-        assert self._tasks is not None, "not running"
         while True:
             self._asked = anyio.Event()
             while self._asks:
-                self._tasks.start_soon(self._ask, self._asks.popleft())
+                tasks.start_soon(self._ask, self._asks.popleft())
                 await checkpoint()  # it is sent before the next one: one connection keeps the order
             await self._asked.wait()
 
@@ -489,7 +487,7 @@ class MemberShell:
                 self._asks.append(effect)
                 self._asked.set()
             case ForgetCoordinator():
-                self._coordinator.found = None
+                self._coordinator.forget()
                 self._drop_questions()
             case WatchTopics():
                 self._reader.read_topics(self.membership.topics, effect.topics)
@@ -567,10 +565,3 @@ class MemberShell:
             return
         now = anyio.current_time()
         self._perform(self.membership.on_refused(error, generation=generation, now=now))
-
-    def _identity(self) -> CommitIdentity:
-        membership = self.membership
-        instance_id = self.options.member.group_instance_id
-        return CommitIdentity(
-            membership.member_id, membership.generation, instance_id, self._is_started
-        )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 
 from raftmq.client.group.coordinator import checked
-from raftmq.client.group.member import VERDICTS
+from raftmq.client.group.effects import Position
+from raftmq.client.group.member_requests import VERDICTS
 from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
 from raftmq.errors import (
     ServerError,
@@ -33,11 +34,11 @@ from raftmq.wire.messages.group_offsets import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from anyio import Event
-
+    from raftmq.client.consumer.group_reader import GroupReader
     from raftmq.client.group.assignors.assignor import Key
     from raftmq.client.group.coordinator import CoordinatorLookup
-    from raftmq.client.group.effects import LossCause
+    from raftmq.client.group.effects import CommitIdentity
+    from raftmq.client.group.membership import GroupMembership
     from raftmq.client.routing.cluster import Cluster
     from raftmq.errors import RaftmqError
     from raftmq.wire.messages.group_offsets import FetchedOffset
@@ -54,30 +55,11 @@ if TYPE_CHECKING:
 COMMITTED_AT_ONCE_MAX = PARTITIONS_MAX  # partitions in one request
 
 
-class Position(NamedTuple):
-    """Offset of the next record; `leader_epoch` of the record before, -1: not known."""
-
-    topic_id: bytes
-    offset: int
-    leader_epoch: int = ABSENT
-
-
-class CommitIdentity(NamedTuple):
-    """Whose commit it is. `is_member` False: a program with `assign`, which may commit only while
-    the group has no members.
-    """
-
-    member_id: str = ""
-    generation: int = ABSENT
-    instance_id: str | None = None
-    is_member: bool = True
-
-
 class OffsetCommits:
     """Sends commits, one at a time.
 
     Args:
-        identity: called when a commit's turn has come, once for the whole of it.
+        membership: for its identity, when a commit's turn has come, once for the whole of it.
         on_refused: called with an error that says something of the member, and the generation of
             the commit.
 
@@ -89,10 +71,10 @@ class OffsetCommits:
         self,
         coordinator: CoordinatorLookup,
         group: str,
-        identity: Callable[[], CommitIdentity],
+        membership: GroupMembership,
         on_refused: Callable[[RaftmqError, int], None],
     ) -> None:
-        self._coordinator, self._group, self._identity = coordinator, group, identity
+        self._coordinator, self._group, self._membership = coordinator, group, membership
         self._on_refused = on_refused
         self.committed: dict[Key, Position] = {}
         self._turn = anyio.Lock()
@@ -111,7 +93,7 @@ class OffsetCommits:
         """
         # Ends when the commits before have ended, each at its deadline at the latest.
         async with self._turn:
-            positions, identity = find(), self._identity()
+            positions, identity = find(), self._membership.identity
             keys = list(positions)
             for start in range(0, len(keys), COMMITTED_AT_ONCE_MAX):
                 portion = {key: positions[key] for key in keys[start:][:COMMITTED_AT_ONCE_MAX]}
@@ -157,7 +139,7 @@ class OffsetCommits:
         keys = list(topic_ids)
         for start in range(0, len(keys), PARTITIONS_MAX):
             portion = {key: topic_ids[key] for key in keys[start:][:PARTITIONS_MAX]}
-            identity = self._identity()
+            identity = self._membership.identity
             with self._reporting_refusals(identity):
                 found |= await self._fetch(portion, identity, deadline=deadline)
         self.committed.update(found)
@@ -224,65 +206,6 @@ def _matched(topic_ids: Mapping[Key, bytes], told: Sequence[FetchedOffset]) -> d
     }
 
 
-# -- Assigned reader ------------------------------------------------------------------------------
-# The consumer, as its group membership sees it.
-
-
-class AssignedReader(Protocol):
-    """Reads the partitions of a member; these are pairs of a topic's name and a number."""
-
-    def read_topics(self, topics: Sequence[str], watched: Sequence[str]) -> None:
-        """Partitions of `topics` are assigned; of `watched` only the number of partitions is
-        needed.
-        """
-
-    def assign(self, committed: Mapping[Key, Position], keys: Iterable[Key]) -> None:
-        """Fetch these, too, from the committed offsets, but hand out nothing of them yet."""
-
-    def begin(self, committed: Mapping[Key, Position]) -> None:
-        """Partitions that are read already begin at the committed offsets."""
-
-    def hand_out(self, keys: Iterable[Key]) -> None: ...
-
-    def hold_back(self, keys: Iterable[Key]) -> None:
-        """Hand out nothing more of these."""
-
-    def release(self, keys: Iterable[Key], cause: LossCause) -> None:
-        """Another member reads them now. `cause`: if they are lost, why."""
-
-    def outdated(self) -> list[Key]:
-        """Partitions of a deleted topic where another topic has its name now."""
-
-    async def wait_finished(self, keys: Collection[Key]) -> None:
-        """Wait until no record of these is in flight."""
-
-    @property
-    def finished(self) -> Event:
-        """Set as soon as something is finished, or skipped, from now on."""
-
-    @property
-    def passed(self) -> Event:
-        """Set as soon as reading skips offsets without records from now on."""
-
-    def done(
-        self, keys: Iterable[Key] | None = None, *, is_all: bool = False
-    ) -> dict[Key, Position]:
-        """How far partitions are done, all or these; with `is_all`, records in flight are done."""
-
-    @property
-    def begun(self) -> Event:
-        """Set as soon as another start offset is found from now on."""
-
-    def beginnings(self) -> dict[Key, Position]:
-        """Start offsets that must be committed, as a later lookup may find others."""
-
-    def drop_work(self) -> None:
-        """Nothing is in flight any more, finished or not."""
-
-    def on_problem(self) -> None:
-        """Wake the task that waits for records: it raises the problem."""
-
-
 # -- Member offsets -------------------------------------------------------------------------------
 
 
@@ -302,14 +225,14 @@ class MemberOffsets:
         cluster: Cluster,
         coordinator: CoordinatorLookup,
         group: str,
-        reader: AssignedReader,
-        identity: Callable[[], CommitIdentity],
+        reader: GroupReader,
+        membership: GroupMembership,
         on_refused: Callable[[RaftmqError, int], None],
         *,
         commits_first: bool,
     ) -> None:
         self._cluster, self._reader, self._commits_first = cluster, reader, commits_first
-        self._committing = OffsetCommits(coordinator, group, identity, on_refused)
+        self._committing = OffsetCommits(coordinator, group, membership, on_refused)
         # Offsets that the program has committed itself, of records in flight
         self._said: dict[Key, Position] = {}
         # Partitions of which a commit was attempted, with any outcome.

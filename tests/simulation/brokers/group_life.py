@@ -52,7 +52,7 @@ class Life:
         assert self.consumer._membership is not None, "of no group"
         found = self.consumer._membership._member._coordinator.found
         heard_of = found.broker_id if found is not None else None
-        heard_at = self.membership._member.session.heard_at
+        heard_at = self.membership.session.heard_at
         if heard_at != self._heard_at:
             self.is_misled = not heard_of == self._heard_of == coordinator
         self._heard_at, self._heard_of = heard_at, heard_of
@@ -66,7 +66,7 @@ class Life:
     def holds(self, now: float) -> frozenset[Key]:
         """By its own view, what it gives up included."""
         membership = self.membership
-        is_in_time = now < membership._member.session.ends_at
+        is_in_time = now < membership.session.ends_at
         return membership.held if is_in_time else frozenset()
 
     def on_rebalance(self, rebalance: Rebalance, committed: Offsets) -> None:
@@ -91,7 +91,7 @@ def may_share(one: Life, other: Life) -> bool:
     What counts is when its partitions were assigned: a coordinator that has replaced its own knows
     nothing of generations since.
     """
-    generations = [life.membership._member.owned_partitions._generation for life in (one, other)]
+    generations = [life.membership.owned_partitions._generation for life in (one, other)]
     if generations[0] == generations[1]:
         return False
     return (one if generations[0] < generations[1] else other).is_misled

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from raftmq.client.group.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from raftmq.client.group.effects import State
-from raftmq.client.group.member import MemberRules, MemberSession
+from raftmq.client.group.member_requests import MemberSession
 from raftmq.client.group.membership import GroupMembership
 from raftmq.client.group.owned_partitions import OwnedPartitions
 from raftmq.client.group.planning import Planning
@@ -32,7 +32,7 @@ def sessions_count_from_the_answer(patch: Patch) -> None:
     def on_answer_now(
         self: GroupMembership, token: int, answer: Any, *, now: float
     ) -> list[Effect]:
-        requests = self._member.requests
+        requests = self.requests
         if requests.beat is not None and requests.beat.token == token:
             requests.beat = requests.beat._replace(sent_at=now)
         if requests.step is not None and requests.step.token == token:
@@ -62,13 +62,15 @@ def the_group_waits_for_ever(patch: Patch) -> None:
 
 def nobody_waits_for_the_program(patch: Patch) -> None:
     """What is revoked is handed over while the program is still at it."""
-    revoke = MemberRules._revoke
+    revoke = GroupMembership._revoke
 
-    def revoke_at_once(self: MemberRules, partitions: Iterable[Key], now: float) -> list[Effect]:
+    def revoke_at_once(
+        self: GroupMembership, partitions: Iterable[Key], now: float
+    ) -> list[Effect]:
         effects = revoke(self, partitions, now)
-        return [*effects, *self.on_revoked(self.owned_partitions._token, now)]
+        return [*effects, *self._revoked(self.owned_partitions._token, now)]
 
-    patch.setattr(MemberRules, "_revoke", revoke_at_once)
+    patch.setattr(GroupMembership, "_revoke", revoke_at_once)
 
 
 def what_is_not_in_the_plan_is_kept(patch: Patch) -> None:
@@ -87,16 +89,16 @@ def what_is_not_in_the_plan_is_kept(patch: Patch) -> None:
 
 def what_was_given_up_stays_nobodys(patch: Patch) -> None:
     """It has finished with them, and does not join again to say so."""
-    on_revoked = MemberRules.on_revoked
+    revoked = GroupMembership._revoked
 
-    def stay(self: MemberRules, token: int, now: float) -> list[Effect]:
-        if self.is_closing or not self.owned_partitions.is_cooperative:
-            return on_revoked(self, token, now)
+    def stay(self: GroupMembership, token: int, now: float) -> list[Effect]:
+        if self._is_closing or not self.owned_partitions.is_cooperative:
+            return revoked(self, token, now)
         if self.owned_partitions.end_revoking(token):
             self.state = State.STABLE
         return []
 
-    patch.setattr(MemberRules, "on_revoked", stay)
+    patch.setattr(GroupMembership, "_revoked", stay)
 
 
 def an_eager_member_keeps_reading(patch: Patch) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from raftmq.client.group.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
-from raftmq.client.group.member import MemberSession
+from raftmq.client.group.member_requests import MemberSession
 from tests.unit.client.group.group_world import GroupWorld
 
 if TYPE_CHECKING:
