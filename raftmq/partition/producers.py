@@ -506,7 +506,9 @@ class Admission:
     def __init__(self, producers: Producers, now: float) -> None:
         self._producers, self._now = producers, now
         self._ahead: dict[int, ProducerState] = {}  # states after the batches accepted so far
-        self._new = 0  # unknown producers among them
+        # Unknown producers among them, which are all plain: a batch of an unknown name is refused
+        # (`check_named`), and a fence comes alone. So the sum is that of one cache.
+        self._new = 0
 
     def original_offset(self, placed: BatchHeader, account: Account | None = None) -> int | None:
         """The offset of the original if the batch is a duplicate; None: it is the next one, and

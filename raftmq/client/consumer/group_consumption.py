@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import anyio
 
-from raftmq.client.consumer.batch import known_ownership, ownership_of
+from raftmq.client.consumer.batch import known_ownership
 from raftmq.client.consumer.group_reader import end_of, epoch_before_end
 from raftmq.client.group.effects import LossCause, Position, State
 from raftmq.client.group.member_shell import PAUSE_SECONDS, MemberShell
@@ -133,7 +133,7 @@ class ConsumerCommits:
 
     def _positions(self, work: Work) -> dict[Key, Position]:
         """Raises IllegalGeneration: the ownership has ended."""
-        (key, end_offset), ownership = end_of(work), ownership_of(work)
+        (key, end_offset), ownership = end_of(work), work.ownership
         state = self._subscription.states.get(key)
         if (
             state is None

@@ -8,7 +8,6 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
-from raftmq.client.consumer.batch import ownership_of
 from raftmq.client.group.effects import Position
 from raftmq.wire.bodies import ABSENT
 
@@ -105,7 +104,7 @@ class InFlightRecords:
 
 def place_of(work: Work) -> Place:
     """Ownership and first offset of a record or batch."""
-    return ownership_of(work), work.offset if isinstance(work, tuple) else work.base_offset
+    return work.ownership, work.offset if isinstance(work, tuple) else work.base_offset
 
 
 def end_of(work: Work) -> tuple[Key, int]:

@@ -175,7 +175,7 @@ class Bulk:
         given = RecordColumns.checked(*columns)
         with self._answerable():
             topic = await self._open(topic_name)
-            await self._take_all(topic, given, lambda _: None)
+            await self._take_all(topic, given, _nothing)
             await self._know_fences(topic)
 
     async def _take_all(

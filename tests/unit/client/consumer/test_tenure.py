@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from raftmq.client.consumer.batch import ConsumerRecord, known_ownership, ownership_of
+from raftmq.client.consumer.batch import ConsumerRecord, known_ownership
 from raftmq.client.consumer.partition_state import (
     ConsumedPartition,
     ReadingEvents,
@@ -39,13 +39,13 @@ def test_what_a_member_is_handed_out() -> None:
     batch = state.peek(9)
     assert batch is not None
     first, second = batch
-    assert {ownership_of(batch), ownership_of(first), ownership_of(second)} == {state.ownership}
+    assert {batch.ownership, first.ownership, second.ownership} == {state.ownership}
     assert known_ownership(first).topic_id == OLD
     plain = ConsumerRecord("t", 0, 0, first.timestamp, None, b"a", (), ())
     assert first == plain == tuple(plain)
     assert (repr(first), hash(first)) == (repr(plain), hash(plain))
     assert isinstance(first, ConsumerRecord)
-    assert ownership_of(first._replace(value=b"x")) is state.ownership
+    assert first._replace(value=b"x").ownership is state.ownership
 
 
 def test_without_a_group() -> None:
@@ -53,7 +53,7 @@ def test_without_a_group() -> None:
     batch = state_of(is_of_group=False).peek(9)
     assert batch is not None
     assert type(next(iter(batch))) is ConsumerRecord
-    assert ownership_of(batch) is None
+    assert batch.ownership is None
 
 
 def test_another_process() -> None:
