@@ -304,8 +304,8 @@ class Consumer:
             await self._signal.wait()
 
     def _problem(self) -> Exception | None:
-        if self._membership is not None and self._membership.problem is not None:
-            return self._membership.problem
+        if self._membership is not None and self._membership.member.problem is not None:
+            return self._membership.member.problem
         return self._subscription.take_problem()
 
     def _finish(self) -> None:
@@ -333,7 +333,7 @@ class Consumer:
             InvalidRequest: `work` is a copy of what was handed out. Definite.
             InvalidConfig: the consumer is not in a group. Definite.
         """
-        await self._group("commit").commit(work)
+        await self._group("commit").commits.commit(work)
 
     async def committed(self, topic: str, partition: int) -> int | None:
         """The committed offset of a partition, where the group goes on; None: nothing is committed.
@@ -342,7 +342,7 @@ class Consumer:
             UnknownTopicOrPartition: there is no such partition.
             InvalidConfig: the consumer is not in a group.
         """
-        return await self._group("committed").committed(topic, partition)
+        return await self._group("committed").member.offsets.find_one((topic, partition))
 
     def processing(self, work: ConsumedBatch | ConsumerRecord) -> Processing:
         """`with consumer.processing(batch):` for work that takes long, or runs beside the
@@ -364,12 +364,12 @@ class Consumer:
     @property
     def generation(self) -> int:
         """The group's generation, as this member knows it; -1: it is not a member now."""
-        return self._group("generation").generation
+        return self._group("generation").member.membership.generation
 
     @property
     def member_id(self) -> str:
         """The id that the coordinator has given this member; empty before it has joined."""
-        return self._group("member_id").member_id
+        return self._group("member_id").member.membership.member_id
 
     def _group(self, call: str) -> GroupConsumption:
         if self._membership is None:

@@ -218,7 +218,12 @@ class BatchWait(Protocol):
 
 
 class GroupConsumption:
-    """Ties a consumer's records to its group membership."""
+    """Ties a consumer's records to its group membership.
+
+    Attributes:
+        member: of the group.
+        commits: those that the program waits for.
+    """
 
     def __init__(
         self,
@@ -234,38 +239,26 @@ class GroupConsumption:
         self._reader, self._delivery = reader, delivery
         self._is_dealt = subscription.reads_what_is_dealt
         topics = subscription.topics if self._is_dealt else ()
-        self._member = MemberShell(cluster, options, topics, reader, random=random)
+        self.member = MemberShell(cluster, options, topics, reader, random=random)
         self._own = list(subscription.states)  # chosen by the program itself (`assign`)
-        self._commits = ConsumerCommits(self._member.offsets, subscription, options.member)
+        self.commits = ConsumerCommits(self.member.offsets, subscription, options.member)
         self._is_waiting = False  # the program waits for records
         self._opened = anyio.Event()
-
-    @property
-    def problem(self) -> Exception | None:
-        return self._member.problem
-
-    @property
-    def generation(self) -> int:
-        return self._member.membership.generation
-
-    @property
-    def member_id(self) -> str:
-        return self._member.membership.member_id
 
     async def run(self) -> None:
         """Runs until cancelled."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._member.run)
+            tasks.start_soon(self.member.run)
             tasks.start_soon(self._watch_records)
             if self._options.pattern is not None:
-                watch = PatternWatch(self._cluster, self._options.pattern, self._member.subscribe)
+                watch = PatternWatch(self._cluster, self._options.pattern, self.member.subscribe)
                 tasks.start_soon(watch.run)
 
     async def begin(self) -> None:
         """With `assign`: begin at the committed offsets."""
         if self._own:
             # Ends when the coordinator has answered with the committed offsets.
-            await self._member.resume(self._own)
+            await self.member.resume(self._own)
 
     async def leave(self, error: BaseException | None) -> Exception | None:
         """Commit what was handed out, unless the program has failed over it (`error`), and leave
@@ -274,7 +267,7 @@ class GroupConsumption:
         Returns:
             What has gone wrong with that, unless it was raised before.
         """
-        known = self.problem
+        known = self.member.problem
         # Cancelled: the member's tasks end, too, so each request gets one attempt.
         is_abandoned = error is not None and not isinstance(error, Exception)
         seconds = LEAVE_SECONDS_MAX if error is None else LEAVE_HURRIED_SECONDS_MAX
@@ -283,26 +276,26 @@ class GroupConsumption:
         with anyio.move_on_after(seconds, shield=True):
             if is_abandoned:
                 # One attempt each, within the hurried time.
-                await self._member.leave_at_once()
+                await self.member.leave_at_once()
             else:
-                await self._member.leave(is_clean=error is None)
-        return self.problem if known is None else None
+                await self.member.leave(is_clean=error is None)
+        return self.member.problem if known is None else None
 
     def on_metadata(self) -> None:
         if self._is_dealt:
-            self._member.on_metadata(self._subscription.topics)
+            self.member.on_metadata(self._subscription.topics)
 
     # -- records ---------------------------------------------------------------------------
 
     async def next(self, way: HandOutForm[Found], records_max: int, wait_for: BatchWait) -> Found:
         """What `wait_for` finds, committed before or after as the commit mode says."""
         self._is_waiting = True
-        self._member.on_asked()
+        self.member.on_asked()
         try:
             if self._options.commit == "before":
                 found = await self._committed_first(way, records_max, wait_for)
             elif self._options.commit == "record":  # the record before is committed first
-                await self._commits.commit_each()
+                await self.commits.commit_each()
                 found = await wait_for(way.take, 1)
             else:
                 found = await wait_for(way.take, records_max)
@@ -317,17 +310,17 @@ class GroupConsumption:
         """Before records are handed out: after a pause of the process, the partitions may be
         another member's.
         """
-        self._member.on_look()
+        self.member.on_look()
         # Not a member, but waiting for records: the program is ready to take part.
-        if self._member.membership.state in (State.OUTSIDE, State.LEAVING):
-            self._member.on_asked()
+        if self.member.membership.state in (State.OUTSIDE, State.LEAVING):
+            self.member.on_asked()
 
     def _on_busy(self) -> None:
         """The program works now, unless it waits or is in a `processing` block: the poll interval
         counts.
         """
         if not self._is_waiting and not self._reader.in_flight_records.is_held:
-            self._member.on_handed_out()
+            self.member.on_handed_out()
 
     async def _watch_records(self) -> None:
         """Check the progress of a program that iterates over single records: a call per record
@@ -361,8 +354,8 @@ class GroupConsumption:
             try:
                 found = _made(way, batch)
                 # A seek or rebalance during this await closes the batch.
-                is_committed = await self._commits.commit_first(batch)
-                self._member.on_look()
+                is_committed = await self.commits.commit_first(batch)
+                self.member.on_look()
                 is_ours = is_committed and delivery.has_open(batch)
             finally:
                 # Not committed, or cancelled: the batch comes again.
@@ -376,21 +369,9 @@ class GroupConsumption:
             # A refused commit: the coordinator may accept after the rebalance.
             await anyio.sleep(PAUSE_SECONDS)
 
-    # -- what a program says ---------------------------------------------------------------
-
-    async def commit(self, work: Work | None) -> None:
-        """Raises RaftmqError, see `Consumer.commit`."""
-        await self._commits.commit(work)
-
-    async def committed(self, topic: str, partition: int) -> int | None:
-        """Raises RaftmqError."""
-        return await self._member.offsets.find_one((topic, partition))
-
     def processing(self, work: Work) -> Processing:
         """Raises InvalidRequest, see `Consumer.processing`."""
-        return Processing(
-            self._reader.in_flight_records, work, self._member.on_asked, self._on_busy
-        )
+        return Processing(self._reader.in_flight_records, work, self.member.on_asked, self._on_busy)
 
 
 def _made(way: HandOutForm[Found], batch: ConsumedBatch) -> Found:

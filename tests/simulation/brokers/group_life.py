@@ -50,7 +50,7 @@ class Life:
     def hear(self, coordinator: int) -> None:
         """Look whom it has heard since the last time; `coordinator`: of the group, the broker."""
         assert self.consumer._membership is not None, "of no group"
-        found = self.consumer._membership._member._coordinator.found
+        found = self.consumer._membership.member._coordinator.found
         heard_of = found.broker_id if found is not None else None
         heard_at = self.membership.session.heard_at
         if heard_at != self._heard_at:
@@ -61,7 +61,7 @@ class Life:
     def membership(self) -> GroupMembership:
         member = self.consumer._membership
         assert member is not None, "of no group"
-        return member._member.membership
+        return member.member.membership
 
     def holds(self, now: float) -> frozenset[Key]:
         """By its own view, what it gives up included."""

@@ -68,7 +68,7 @@ async def test_refused_for_a_while(
         async with here.consumer("a", commit="record" if is_each else "manual") as c:
             batch = await anext(c.batches(max_records=1))
             monkeypatch.setattr(OffsetRequests, "_admitted", sometimes)
-            monkeypatch.setattr(c._membership._member.offsets._committing, "_on_refused", ignore)
+            monkeypatch.setattr(c._membership.member.offsets._committing, "_on_refused", ignore)
             if is_each:
                 await anext(c)
             else:
