@@ -235,10 +235,6 @@ class GroupReader:
                 found[state.key] = Position(topic_id, state.found_at)
         return found
 
-    def drop_work(self) -> None:
-        """The program has stopped: nothing is in flight any more."""
-        self.in_flight_records.drop_all()
-
     def on_problem(self) -> None:
         """Wake the task that waits for records: it raises the problem."""
         self._signal.on_news()

@@ -33,12 +33,12 @@ from raftmq.client.group.effects import (
 )
 from raftmq.client.group.member_requests import VERDICTS
 from raftmq.client.group.membership import GroupMembership
-from raftmq.client.group.offsets import MemberOffsets
+from raftmq.client.group.offsets import MemberOffsets, OffsetCommits
 from raftmq.errors import RaftmqError, RebalanceInProgress, RequestTimedOut
 from raftmq.wire.messages.groups import LeaveGroup, LeavingMember
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Awaitable, Callable, Collection, Iterable
     from random import Random
 
     from anyio.abc import TaskGroup
@@ -266,16 +266,12 @@ class PeriodicCommits:
         committed next, even if no further record ever comes.
         """
         while True:
-            finished, is_committed = self._reader.events.finished, False
-            try:
-                await self._offsets.commit_done()
-                is_committed = True
-            except RaftmqError as error:
-                logger.debug("not committed: group=%s %s", self._options.member.group, error)
-                await anyio.sleep(PAUSE_SECONDS)
-            if is_committed:
+            finished = self._reader.events.finished
+            if await self._failure(self._offsets.commit_done()) is None:
                 # Nothing more to commit before the program finishes something.
                 await finished.wait()
+            else:
+                await anyio.sleep(PAUSE_SECONDS)
             # At most one commit per interval, however fast the program is.
             await anyio.sleep(self._options.commit_interval_ms / 1000)
 
@@ -286,16 +282,12 @@ class PeriodicCommits:
         while True:
             # Set when reading has skipped a control batch.
             await self._reader.events.passed.wait()
-            is_committed = False
-            while not is_committed:
+            while True:
                 # The program's next commit usually covers it: wait first.
                 await anyio.sleep(self._options.commit_interval_ms / 1000)
-                try:
-                    await self._offsets.commit_passed()
-                    is_committed = True
-                except RaftmqError as error:
-                    logger.debug("not committed: group=%s %s", self._options.member.group, error)
-                    await anyio.sleep(PAUSE_SECONDS)
+                if await self._failure(self._offsets.commit_passed()) is None:
+                    break
+                await anyio.sleep(PAUSE_SECONDS)
 
     async def beginnings(self) -> None:
         """Commit where reading began: if a member ends before it has finished any record, the next
@@ -303,16 +295,22 @@ class PeriodicCommits:
         """
         while True:
             begun = self._reader.events.begun
-            try:
-                await self._offsets.commit_beginnings()
-            except RaftmqError as error:
-                logger.debug("not committed: group=%s %s", self._options.member.group, error)
-                # With `assign` a refusal is final: wait for another start offset.
-                if self._membership.is_started or error.retriable:
-                    await anyio.sleep(PAUSE_SECONDS)
-                    continue
-            # Until another partition's start offset is found.
-            await begun.wait()
+            error = await self._failure(self._offsets.commit_beginnings())
+            # With `assign` a refusal is final.
+            if error and (self._membership.is_started or error.retriable):
+                await anyio.sleep(PAUSE_SECONDS)
+            else:
+                # Until another partition's start offset is found.
+                await begun.wait()
+
+    async def _failure(self, commit: Awaitable[None]) -> RaftmqError | None:
+        """The error of a commit; None: it was made."""
+        try:
+            await commit
+        except RaftmqError as error:
+            logger.debug("not committed: group=%s %s", self._options.member.group, error)
+            return error
+        return None
 
     async def at_last(self, *, is_all: bool) -> RaftmqError | None:
         """The last commit, in most of the time for leaving: during a rebalance the coordinator
@@ -372,14 +370,9 @@ class MemberShell:
         # The one circle: a refused commit is an input of the rules, whose effects are changes of
         # partitions, which commit. A queue in between would let records be handed out after the
         # refusal, so these call back at once; nothing is refused before `run`.
+        commits = OffsetCommits(self._coordinator, group, self.membership, self._on_refused)
         self.offsets = MemberOffsets(
-            cluster,
-            self._coordinator,
-            group,
-            reader,
-            self.membership,
-            self._on_refused,
-            commits_first=options.commit == "before",
+            cluster, commits, reader, commits_first=options.commit == "before"
         )
         self._changes = RebalanceListeners(
             options, self.membership, self.offsets, reader, self._on_revoked, self._fail
@@ -411,7 +404,7 @@ class MemberShell:
             if is_clean:
                 self.problem = self.problem or problem
         self._changes.stop_committing()
-        self._reader.drop_work()
+        self._reader.in_flight_records.drop_all()
         if self.membership.is_started:  # else it never joined
             self._perform(self.membership.leave(now=anyio.current_time()))
             # Ends with Left or Fail; the caller bounds the time.

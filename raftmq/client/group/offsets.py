@@ -16,12 +16,7 @@ from raftmq.client.group.coordinator import checked
 from raftmq.client.group.effects import Position
 from raftmq.client.group.member_requests import VERDICTS
 from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
-from raftmq.errors import (
-    ServerError,
-    UnknownMemberId,
-    UnknownTopicOrPartition,
-    error_for,
-)
+from raftmq.errors import ServerError, UnknownMemberId, UnknownTopicOrPartition, error_for
 from raftmq.wire.bodies import ABSENT, PARTITIONS_MAX, TopicPartition
 from raftmq.wire.messages.group_offsets import (
     OffsetCommit,
@@ -217,22 +212,13 @@ class MemberOffsets:
 
     Args:
         commits_first: records in flight always count as done (commit="before").
-        on_refused: see `OffsetCommits`.
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        coordinator: CoordinatorLookup,
-        group: str,
-        reader: GroupReader,
-        membership: GroupMembership,
-        on_refused: Callable[[RaftmqError, int], None],
-        *,
-        commits_first: bool,
+        self, cluster: Cluster, commits: OffsetCommits, reader: GroupReader, *, commits_first: bool
     ) -> None:
         self._cluster, self._reader, self._commits_first = cluster, reader, commits_first
-        self._committing = OffsetCommits(coordinator, group, membership, on_refused)
+        self._committing = commits
         # Offsets that the program has committed itself, of records in flight
         self._said: dict[Key, Position] = {}
         # Partitions of which a commit was attempted, with any outcome.
