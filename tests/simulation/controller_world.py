@@ -35,7 +35,7 @@ from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind, Pending
 from raftmq.metadata.liveness import SESSION_SECONDS
 from tests.metadata_invariants import check, check_step
 from tests.simulation.controller_broker import SimulatedBroker
-from tests.simulation.controller_troubles import Troubles
+from tests.simulation.controller_faults import Troubles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.simulation.planting import Garden
-    from tests.simulation.story import Story
+    from tests.simulation.simulated_world import Story
 
 REPOSITORY = Path(__file__).parents[2]
 IDLE_SHARE_MAX = 0.05  # of worlds that do too little

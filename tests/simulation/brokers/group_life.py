@@ -1,6 +1,6 @@
 """One group member's own view: owned partitions, records in flight, and contact to coordinators.
 
-By its own clock and its own events; `group_book` judges what that means for the group.
+By its own clock and its own events; `group_ledger` judges what that means for the group.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Simulated programs that read as group members: they join, leave, crash, are cut off, are slow.
 
-What each group owes to its members is judged by `group_book.py`. In the end all members run at
+What each group owes to its members is judged by `group_ledger.py`. In the end all members run at
 once, and must reach the end of everything together.
 """
 
@@ -22,7 +22,7 @@ from raftmq.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from tests.simulation.brokers.group_book import BEFORE, GroupBook
+from tests.simulation.brokers.group_ledger import BEFORE, GroupBook
 from tests.simulation.brokers.group_life import Life
 from tests.simulation.brokers.sdk_clients import HEALED_SECONDS_MAX, SdkProgram
 from tests.simulation.raft.checks import demand

@@ -2,7 +2,7 @@
 
 Run after run of one generation, each on a machine of its own, broken off at some moment, by an
 error of the program or with its machine, or overtaken while it goes on. The promises are judged by
-`task_book.py` and `task_logs.py`.
+`task_ledger.py` and `task_logs.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import trio
 
 from raftmq.errors import ProducerFenced, RaftmqError, ReplayMismatch
 from tests.simulation.brokers.sdk_clients import HEALED_SECONDS_MAX, SdkProgram
-from tests.simulation.brokers.task_book import TaskBook
+from tests.simulation.brokers.task_ledger import TaskBook
 from tests.simulation.raft.checks import Violation, demand
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.batch import BatchMetadata
     from raftmq.client.producer.delivery import Delivery
     from raftmq.client.producer.producer import Producer
-    from tests.simulation.brokers.task_book import Generation, Row
+    from tests.simulation.brokers.task_ledger import Generation, Row
     from tests.simulation.brokers.task_plan import TaskPlan
     from tests.simulation.brokers.world import World
 

@@ -11,7 +11,7 @@ from raftmq.model import RecordFormat
 from raftmq.wire.batch.header import Account, named_producer_id
 from raftmq.wire.batch.records import encode_batch, encode_fence
 from tests.simulation.brokers.ledger import Spot, end_of, records_in
-from tests.simulation.brokers.task_book import Generation, Row, TaskBook
+from tests.simulation.brokers.task_ledger import Generation, Row, TaskBook
 from tests.simulation.brokers.task_logs import judge_log
 from tests.simulation.brokers.test_histories import TOPIC, make_world
 from tests.simulation.raft.checks import Violation

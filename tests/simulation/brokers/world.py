@@ -32,10 +32,10 @@ from tests.simulation.brokers.sdk_consumers import SdkConsumer
 from tests.simulation.brokers.sdk_members import SdkGroup
 from tests.simulation.brokers.sdk_producers import SdkProducer
 from tests.simulation.brokers.sdk_tasks import SdkTask
+from tests.simulation.brokers.task_faults import TaskTroubles
 from tests.simulation.brokers.task_logs import judge_names
-from tests.simulation.brokers.task_troubles import TaskTroubles
 from tests.simulation.raft.checks import TooLittle, Violation, demand
-from tests.simulation.story import Story, failure_of
+from tests.simulation.simulated_world import Story, failure_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -30,8 +30,8 @@ from raftmq.metadata.commands import (
     UnfenceBroker,
 )
 from raftmq.metadata.image import slot_of
-from tests.simulation.raft.book import NOTHING, TOPIC, Block
 from tests.simulation.raft.checks import demand
+from tests.simulation.raft.client_history import NOTHING, TOPIC, Block
 
 if TYPE_CHECKING:
     from raftmq.metadata.commands import AnyCommand, AnyResult

@@ -1,7 +1,7 @@
 """Single faults of the quorum's world: machines, disks and links, each injected and repaired.
 
 Each is a method that injects the fault, waits, and repairs it. Several may be active at a time;
-`plots.py` schedules them. At most a minority loses its disk at a time: no quorum survives more.
+the nemesis schedules them. At most a minority loses its disk at a time: no quorum survives more.
 """
 
 from __future__ import annotations

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.model import Address
-from tests.simulation.raft.book import Book
 from tests.simulation.raft.checks import Ledger, TooLittle, Violation, demand
+from tests.simulation.raft.client_history import Book
 from tests.simulation.raft.clients import Client, propose_somewhere
+from tests.simulation.raft.fault_scripts import Nemesis
 from tests.simulation.raft.hosts import Observer, Voter
 from tests.simulation.raft.plan import draw_plan
-from tests.simulation.raft.plots import Nemesis
 from tests.simulation.raft.tuning import tuned
-from tests.simulation.story import Story, failure_of
+from tests.simulation.simulated_world import Story, failure_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from tests.simulation.brokers.troubles import Troubles
+from tests.simulation.brokers.faults import Troubles
 from tests.simulation.network_pipe import Latency
-from tests.simulation.raft.plots import until
+from tests.simulation.raft.fault_scripts import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

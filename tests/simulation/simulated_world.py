@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tests.simulation.network_pipe import Latency
+    from tests.simulation.raft.fault_scripts import Nemesis
     from tests.simulation.raft.hosts import Host
-    from tests.simulation.raft.plots import Nemesis
 
 SILENCE_SECONDS_MAX = 8.0  # until an end of a silent connection notices that it is broken
 PROLONGATIONS_MAX = 4  # of a world in which little happened; then it counts as idle

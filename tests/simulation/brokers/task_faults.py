@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from tests.simulation.brokers.group_troubles import GroupTroubles
-from tests.simulation.raft.plots import until
+from tests.simulation.brokers.group_faults import GroupTroubles
+from tests.simulation.raft.fault_scripts import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

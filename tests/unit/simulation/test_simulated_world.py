@@ -8,7 +8,7 @@ from threading import Thread
 from typing import NamedTuple
 
 from tests.simulation.network_pipe import Latency
-from tests.simulation.story import Story
+from tests.simulation.simulated_world import Story
 
 
 class Plan(NamedTuple):
@@ -21,7 +21,7 @@ class Plan(NamedTuple):
 class Talk(Story):
     """Something is said in this thread, and something in another one."""
 
-    module = "tests.unit.simulation.test_story"
+    module = "tests.unit.simulation.test_simulated_world"
     logger = logging.getLogger("raftmq.talk")
 
     async def main(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from tests.simulation.brokers.plan import draw_topic
-from tests.simulation.raft.plots import CALM_SECONDS_MAX, Nemesis, until
+from tests.simulation.raft.fault_scripts import CALM_SECONDS_MAX, Nemesis, until
 
 if TYPE_CHECKING:
     from raftmq.metadata.image import PartitionState

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.metadata.image import slot_of
-from tests.simulation.brokers.plots import Plots
+from tests.simulation.brokers.fault_scripts import Plots
 from tests.simulation.network_pipe import Latency
-from tests.simulation.raft.plots import until
+from tests.simulation.raft.fault_scripts import until
 
 if TYPE_CHECKING:
     from tests.simulation.brokers.group_life import Life
