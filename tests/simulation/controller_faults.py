@@ -15,8 +15,11 @@ from raftmq.metadata.commands import (
     ReassignPartition,
 )
 from raftmq.metadata.placement import creation, growth, hosts_of, place
+from tests.simulation.fault_table import by_name, composed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from raftmq.metadata.apply.assignments import Assignments
     from raftmq.metadata.commands import AnyCommand
     from tests.simulation.controller_broker import SimulatedBroker
@@ -25,45 +28,35 @@ if TYPE_CHECKING:
 TOPICS_MAX = 6  # of a world, so that brokers have several roles each
 
 
-class Troubles:
-    """One after the other, until the world is calm."""
+class ControllerNemesis:
+    """One fault or request after the other, until the world is calm."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *families: Mapping[str, Callable[[], None]]) -> None:
         self._world, self._random = world, world.random
-        self._names = 0
-        self._often = [self.kill, self.restart, self.pause, self.freeze, self.shut_down]
-        self._seldom = [
-            self.lose_power,
-            self.lose_disk,
-            self.reset,
-            self.stick,
-            self.report_damage,
-            self.depose,
-            self.pause_controller,
-            self.create_topic,
-            self.delete_topic,
-            self.grow_topic,
-            self.alter_topic,
-            self.reassign,
-            self.elect_preferred,
-        ]
+        self._faults = list(composed(*families).values())  # a seed draws by its place
 
     def begin(self) -> None:
         self._world.after(self._random.uniform(0.1, 2.0), self._strike)
 
     def _strike(self) -> None:
         if not self._world.is_calm:
-            trouble = self._random.choice([*self._often, *self._seldom])
-            trouble()
+            self._random.choice(self._faults)()
             self.begin()
+
+
+class BrokerFaults:
+    def __init__(self, world: World) -> None:
+        self._world, self._random = world, world.random
+        self.faults = by_name(
+            self.kill, self.restart, self.pause, self.freeze, self.shut_down, self.lose_power,
+            self.lose_disk, self.reset, self.stick, self.report_damage,
+        )  # fmt: skip
 
     def _victim(self) -> SimulatedBroker:
         return self._random.choice(self._world.brokers)
 
     def _say(self, what: str, broker: SimulatedBroker) -> None:
         self._world.say(f"{what}: broker {broker.broker_id}")
-
-    # Brokers
 
     def kill(self) -> None:
         """The process dies; the controller usually sees its connection break."""
@@ -136,7 +129,11 @@ class Troubles:
         self._say("damage is found", victim)
         victim.report_damage()
 
-    # Controllers
+
+class ControllerFaults:
+    def __init__(self, world: World) -> None:
+        self._world, self._random = world, world.random
+        self.faults = by_name(self.depose, self.pause_controller)
 
     def depose(self) -> None:
         self._world.leave_office()
@@ -146,7 +143,19 @@ class Troubles:
         self._world.say("the controller pauses")
         self._world.controller_paused_until = self._world.now + self._random.uniform(0.5, 15.0)
 
-    # Users
+
+class UserRequests:
+    def __init__(self, world: World) -> None:
+        self._world, self._random = world, world.random
+        self._names = 0
+        self.faults = by_name(
+            self.create_topic,
+            self.delete_topic,
+            self.grow_topic,
+            self.alter_topic,
+            self.reassign,
+            self.elect_preferred,
+        )
 
     def create_topics(self) -> None:
         for _ in range(3):

@@ -35,7 +35,12 @@ from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind, Pending
 from raftmq.metadata.liveness import SESSION_SECONDS
 from tests.metadata_invariants import check, check_step
 from tests.simulation.controller_broker import SimulatedBroker
-from tests.simulation.controller_faults import Troubles
+from tests.simulation.controller_faults import (
+    BrokerFaults,
+    ControllerFaults,
+    ControllerNemesis,
+    UserRequests,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,7 +75,10 @@ class World:
         self._heard: set[tuple[int, int]] = set()  # broker and epoch, by the one in office
         self.controller_paused_until = 0.0
         self.brokers = [SimulatedBroker(self, number) for number in range(self._size())]
-        self.troubles = Troubles(self)
+        self.users = UserRequests(self)
+        self.nemesis = ControllerNemesis(
+            self, BrokerFaults(self).faults, ControllerFaults(self).faults, self.users.faults
+        )
 
     def _size(self) -> int:
         return self.random.choice([1, 3, 3, 4, 5])
@@ -224,7 +232,7 @@ class World:
         self.say(f"broker {broker.broker_id} has stopped")
         self.after(self.random.uniform(0.1, 10.0), broker.start)
 
-    # The story
+    # The acts
 
     def play(self) -> None:
         """A cluster comes up, suffers, heals, and then nothing is left to do."""
@@ -232,9 +240,9 @@ class World:
             broker.start()
         self.take_office()
         self.run(CALM_START_SECONDS)
-        self.troubles.create_topics()
+        self.users.create_topics()
         self.is_calm = False
-        self.troubles.begin()
+        self.nemesis.begin()
         self.run(TROUBLE_SECONDS)
         self.heal()
         self.run(HEALING_SECONDS)

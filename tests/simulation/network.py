@@ -108,6 +108,15 @@ class SimulatedNetwork:
                 link.is_cut = link.refuses = False
         self._links_changed(f"heal {source or '*'}>{target or '*'}")
 
+    def heal_both(self, first: str, second: str) -> None:
+        self.heal(first, second)
+        self.heal(second, first)
+
+    def rejoin(self, name: str) -> None:
+        """Mend all links of a node."""
+        self.heal(source=name)
+        self.heal(target=name)
+
     def slow(self, source: str, target: str, latency: Latency) -> None:
         """From now on, one way."""
         self.link(source, target).latency = latency

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from tests.simulation.seeds import MakeStory
+    from tests.simulation.seeds import MakeWorld
 
 SEEDS_WANTED = 3
 
@@ -106,7 +106,7 @@ class Found(NamedTuple):
     calls: Calls
 
 
-class Garden:
+class PlantedBugs:
     """All bugs of one simulation.
 
     Attributes:
@@ -116,7 +116,7 @@ class Garden:
 
     def __init__(
         self,
-        make: MakeStory,
+        make: MakeWorld,
         cases: Mapping[Callable[[Patch], None], Case],
         *,
         seeds_file: Path | None = None,
@@ -143,8 +143,10 @@ class Garden:
     def complaint(self, seed: int, case: Case, *, bug: str = "", calls: Calls | None = None) -> str:
         """What one world says, with the bug or without any; nothing if too little happened."""
         with self.planted(bug, calls) if bug else nullcontext():
+            # Not below: a fault that no family has is an error of the case, and catches no bug.
+            world = self._make(seed, seconds=case.seconds, kinds=case.kinds)
             try:
-                self._make(seed, seconds=case.seconds, kinds=case.kinds).play()
+                world.play()
             except TooLittle:
                 return ""
             except Exception as error:
@@ -188,30 +190,30 @@ def _is_misfit(error: BaseException | None) -> bool:
     return False
 
 
-def main(garden: Garden, description: str) -> None:
+def main(planted_bugs: PlantedBugs, description: str) -> None:
     """How many worlds catch which bug, and what the first of them say."""
-    options = _parser(garden, description).parse_args()
-    names = options.bug.split(",") if options.bug else list(garden.bugs)
+    options = _parser(planted_bugs, description).parse_args()
+    names = options.bug.split(",") if options.bug else list(planted_bugs.bugs)
     founds = []
     with ProcessPoolExecutor(options.jobs) as pool:
-        tasks = [pool.submit(_look, garden, name, options) for name in names]
+        tasks = [pool.submit(_look, planted_bugs, name, options) for name in names]
         for task in tasks:
             founds.append(task.result())
             _tell(founds[-1])
             if options.reseed:
-                garden.write(founds)  # a long search may be broken off
+                planted_bugs.write(founds)  # a long search may be broken off
     is_short = options.reseed and any(len(found.caught) < SEEDS_WANTED for found in founds)
     sys.exit(1 if is_short or any(found.calls.missing for found in founds) else 0)
 
 
-def _look(garden: Garden, name: str, options: argparse.Namespace) -> Found:
+def _look(planted_bugs: PlantedBugs, name: str, options: argparse.Namespace) -> Found:
     seeds = range(options.seed, options.seed + options.seeds)
     if options.reseed:
-        return garden.reseed(name, seeds)
-    case = garden.cases[name]
+        return planted_bugs.reseed(name, seeds)
+    case = planted_bugs.cases[name]
     if options.drawn:
         case = case._replace(kinds=())
-    return garden.search(name, case, seeds, enough=options.seeds)
+    return planted_bugs.search(name, case, seeds, enough=options.seeds)
 
 
 def _tell(found: Found) -> None:
@@ -223,11 +225,11 @@ def _tell(found: Found) -> None:
     sys.stdout.flush()
 
 
-def _parser(garden: Garden, description: str) -> argparse.ArgumentParser:
+def _parser(planted_bugs: PlantedBugs, description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--seed", type=int, default=0, help="the first world")
     parser.add_argument("--seeds", type=int, default=10, help="how many worlds, of each bug")
-    parser.add_argument("--bug", help=f"these only: {','.join(garden.bugs)}")
+    parser.add_argument("--bug", help=f"these only: {','.join(planted_bugs.bugs)}")
     parser.add_argument("--drawn", action="store_true", help="with the faults that each seed draws")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes")
     parser.add_argument("--reseed", action="store_true", help="look for seeds, and write them down")

@@ -23,15 +23,15 @@ from tests.simulation.raft.checks import TooLittle
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.simulation.planting import Garden
-    from tests.simulation.simulated_world import Story
+    from tests.simulation.planting import PlantedBugs
+    from tests.simulation.simulated_world import SimulatedWorld
 
 REPOSITORY = Path(__file__).parents[2]
 IDLE_SHARE_MAX = 0.05  # of worlds that do too little
 
 
-class MakeStory(Protocol):
-    def __call__(self, seed: int, *, seconds: float, kinds: tuple[str, ...]) -> Story: ...
+class MakeWorld(Protocol):
+    def __call__(self, seed: int, *, seconds: float, kinds: tuple[str, ...]) -> SimulatedWorld: ...
 
 
 class Sweep:
@@ -39,38 +39,40 @@ class Sweep:
     failed, idle: seeds of the worlds that broke a promise, and of those that did too little.
     """
 
-    def __init__(self, make: MakeStory, garden: Garden, options: argparse.Namespace) -> None:
-        self._make, self._garden, self._options = make, garden, options
+    def __init__(
+        self, make: MakeWorld, planted_bugs: PlantedBugs, options: argparse.Namespace
+    ) -> None:
+        self._make, self._planted_bugs, self._options = make, planted_bugs, options
         self.failed: list[int] = []
         self.idle: list[int] = []
         self._calls = Calls()
 
     def play(self, seed: int) -> None:
         options = self._options
-        story = self._make(seed, seconds=options.seconds, kinds=kinds_of(options))
+        world = self._make(seed, seconds=options.seconds, kinds=kinds_of(options))
         error: Exception | None = None
-        with self._garden.planted(options.bug, self._calls) if options.bug else nullcontext():
+        with self._planted_bugs.planted(options.bug, self._calls) if options.bug else nullcontext():
             try:
-                story.play()
+                world.play()
             except Exception as found:
                 error = found
         if error is not None:
             (self.idle if isinstance(error, TooLittle) else self.failed).append(seed)
-        self._tell(story, error)
+        self._tell(world, error)
 
-    def _tell(self, story: Story, error: Exception | None) -> None:
+    def _tell(self, world: SimulatedWorld, error: Exception | None) -> None:
         options = self._options
         if options.trace:
-            sys.stdout.write("\n".join(story.lines) + "\n")
+            sys.stdout.write("\n".join(world.lines) + "\n")
             if error:
                 sys.stdout.write("".join(traceback.format_exception(error)))
         if error or not options.quiet:
-            sys.stdout.write(f"{story}\n")
+            sys.stdout.write(f"{world}\n")
         if error:
             again = f" --bug {options.bug}" if options.bug else ""
             sys.stdout.write(
                 f"  {type(error).__name__}: {str(error)[:600]}\n"
-                f"  replay: {story.command}{again} --trace\n"
+                f"  replay: {world.command}{again} --trace\n"
             )
         sys.stdout.flush()
 
@@ -93,8 +95,8 @@ def kinds_of(options: argparse.Namespace) -> tuple[str, ...]:
 
 
 def main(
-    make: MakeStory,
-    garden: Garden,
+    make: MakeWorld,
+    planted_bugs: PlantedBugs,
     *,
     description: str,
     seconds: float,
@@ -102,8 +104,8 @@ def main(
     parents: Sequence[argparse.ArgumentParser] = (),
 ) -> None:
     """`parents`: options that only this command has; the caller has parsed them."""
-    options = _parser(garden, description, parents, seconds=seconds, kinds=kinds).parse_args()
-    sweep, began_at = Sweep(make, garden, options), time.monotonic()
+    options = _parser(planted_bugs, description, parents, seconds=seconds, kinds=kinds).parse_args()
+    sweep, began_at = Sweep(make, planted_bugs, options), time.monotonic()
     for seed in range(options.seed, options.seed + options.seeds):
         sweep.play(seed)
     sweep.tell_calls()
@@ -112,7 +114,7 @@ def main(
 
 
 def _parser(
-    garden: Garden,
+    planted_bugs: PlantedBugs,
     description: str,
     parents: Sequence[argparse.ArgumentParser],
     *,
@@ -124,7 +126,7 @@ def _parser(
     parser.add_argument("--seeds", type=int, default=1, help="how many worlds")
     parser.add_argument("--seconds", type=float, default=seconds, help="of faults, in each world")
     parser.add_argument("--kinds", help=f"these faults only: {','.join(dict.fromkeys(kinds))}")
-    parser.add_argument("--bug", choices=sorted(garden.bugs), help="plant this bug")
+    parser.add_argument("--bug", choices=sorted(planted_bugs.bugs), help="plant this bug")
     parser.add_argument("--trace", action="store_true", help="print what happened")
     parser.add_argument("--quiet", action="store_true", help="print failures only")
     return parser

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from hashlib import sha256
 from random import Random
 from threading import get_ident
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
+    from tests.simulation.nemesis import Nemesis
     from tests.simulation.network_pipe import Latency
-    from tests.simulation.raft.fault_scripts import Nemesis
     from tests.simulation.raft.hosts import Host
 
 SILENCE_SECONDS_MAX = 8.0  # until an end of a silent connection notices that it is broken
 PROLONGATIONS_MAX = 4  # of a world in which little happened; then it counts as idle
 
 
-class StoryPlan(Protocol):
+class WorldPlan(Protocol):
     """What every plan says."""
 
     @property
@@ -39,12 +39,18 @@ class StoryPlan(Protocol):
     @property
     def kinds(self) -> tuple[str, ...]: ...
     @property
+    def gap_seconds(self) -> float: ...
+    @property
+    def pace(self) -> float: ...
+    @property
+    def at_once(self) -> int: ...
+    @property
     def latency(self) -> Latency: ...
     @property
     def disk_seconds(self) -> tuple[float, float]: ...
 
 
-class Story:
+class SimulatedWorld:
     """Attributes:
     module: the command that plays a world of this kind.
     logger: its lines are part of the trace.
@@ -57,8 +63,9 @@ class Story:
     logger: ClassVar[logging.Logger]
     hosts: Sequence[Host]
     nemesis: Nemesis
+    nursery: trio.Nursery  # for as long as the world is
 
-    def __init__(self, seed: int, plan: StoryPlan, *, wanted: tuple[str, ...]) -> None:
+    def __init__(self, seed: int, plan: WorldPlan, *, wanted: tuple[str, ...]) -> None:
         """`wanted`: the faults, if they were chosen."""
         self.seed, self.plan, self._wanted = seed, plan, wanted
         self.lines: list[str] = []
@@ -75,6 +82,14 @@ class Story:
 
     def trace(self, what: str) -> None:
         self.lines.append(f"{trio.current_time():.6f} {what}")
+
+    def on_struck(self, kind: str, what: object) -> None:
+        """A fault of this kind was injected, into what."""
+        self.trace(f"fault {kind} {what}")
+
+    def fault_span(self) -> AbstractContextManager[None]:
+        """Faults that begin within are over at its end."""
+        return nullcontext()
 
     def on_log(self, record: logging.LogRecord) -> None:
         """Raises Violation for what must never be said."""
@@ -120,6 +135,11 @@ class Story:
                 trouble.deadline += self.plan.seconds
                 self.nemesis.ease *= 3.0 if not self.is_busy() else 0.5
 
+    @property
+    def is_calm(self) -> bool:
+        """All nodes are up, whole and connected."""
+        raise NotImplementedError
+
     def is_busy(self) -> bool:
         """Whether clients got something done."""
         raise NotImplementedError
@@ -143,8 +163,8 @@ class Story:
 
 
 @contextmanager
-def _logged(story: Story) -> Iterator[None]:
-    handler, logger = _Trace(story), story.logger
+def _logged(world: SimulatedWorld) -> Iterator[None]:
+    handler, logger = _Trace(world), world.logger
     before = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -158,25 +178,25 @@ def _logged(story: Story) -> Iterator[None]:
 
 
 class _Trace(logging.Handler):
-    """What the code says of itself is part of the story. What it says in other threads is said by
-    brokers that are real, and that no story knows.
+    """What the code under test logs is part of the trace. What other threads log comes from brokers
+    that are real, and that tests have started beside the world.
     """
 
-    def __init__(self, story: Story) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         super().__init__()
-        self._story, self._thread_id = story, get_ident()
+        self._world, self._thread_id = world, get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.thread == self._thread_id:
-            self._story.on_log(record)
+            self._world.on_log(record)
 
 
-def failure_of(story: Story) -> str | None:
+def failure_of(world: SimulatedWorld) -> str | None:
     """What goes wrong in one world, with the command that shows it again. One that proves nothing
     is no success, either.
     """
     try:
-        story.play()
+        world.play()
     except Exception as error:
-        return f"seed {story.seed}: {error!r}\nreplay it: {story.command} --trace"
+        return f"seed {world.seed}: {error!r}\nreplay it: {world.command} --trace"
     return None

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.simulation import seeds
 from tests.simulation.brokers.group_plan import GROUP_KINDS
 from tests.simulation.brokers.plan import KINDS
-from tests.simulation.brokers.planted_bugs import GARDEN
+from tests.simulation.brokers.planted_bugs import BUGS
 from tests.simulation.brokers.task_plan import TASK_KINDS
 from tests.simulation.brokers.world import SECONDS, World
 
@@ -26,7 +26,7 @@ def main() -> None:
     given, _ = options.parse_known_args()
     seeds.main(
         partial(World, history_file=given.history),
-        GARDEN,
+        BUGS,
         description=__doc__.splitlines()[0],
         seconds=SECONDS,
         kinds=(*KINDS, *GROUP_KINDS, *TASK_KINDS),

@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from tests.simulation.brokers.faults import Troubles
+from tests.simulation.fault_table import by_name
+from tests.simulation.machine_faults import die
+from tests.simulation.nemesis import until
 from tests.simulation.network_pipe import Latency
-from tests.simulation.raft.fault_scripts import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tests.simulation.brokers.faults import BrokerDiskFaults, TopicFaults
     from tests.simulation.brokers.hosts import BrokerHost
+    from tests.simulation.brokers.injector import BrokerInjector
     from tests.simulation.brokers.ledger import Spot
+    from tests.simulation.brokers.world import World
+    from tests.simulation.machine_faults import CrashFaults
 
 CAST_SECONDS_MAX = 4.0  # for the roles of a script to be filled
 CHANGE_SECONDS_MAX = 5.0  # for one step of a script to take effect
@@ -31,7 +36,7 @@ class Cast(NamedTuple):
     """Three replicas of a partition, all of them in sync.
 
     Attributes:
-        heir: who would lead if the leader died, or whom the plot needs.
+        heir: who would lead if the leader died, or whom the script needs.
     """
 
     spot: Spot
@@ -44,7 +49,23 @@ class Cast(NamedTuple):
         return self.leader, self.heir, self.third
 
 
-class Plots(Troubles):
+class FaultScripts:
+    def __init__(
+        self,
+        world: World,
+        injector: BrokerInjector,
+        crashes: CrashFaults,
+        disks: BrokerDiskFaults,
+        topics: TopicFaults,
+    ) -> None:
+        self._world, self._network = world, world.network
+        self._injector, self._random = injector, injector.random
+        self._crashes, self._disks, self._topics = crashes, disks, topics
+        self.faults = by_name(
+            self.comeback, self.newcomer, self.secession, self.last_one, self.outsider, self.blink,
+            self.darkness, self.amnesia, self.oblivion, self.trimmed,
+        )  # fmt: skip
+
     # Who
 
     async def _cast(self, kind: str, **wishes: bool) -> Cast | None:
@@ -52,7 +73,7 @@ class Plots(Troubles):
         found: list[Cast] = []
 
         def look() -> bool:
-            spots = self.world.spots()
+            spots = self._world.spots()
             self._random.shuffle(spots)
             casts = [cast for spot in spots for cast in self._casts(spot)]
             found[:] = [cast for cast in casts if self._suits(cast, **wishes)]
@@ -60,15 +81,15 @@ class Plots(Troubles):
 
         if not await until(look, seconds=CAST_SECONDS_MAX):
             return None
-        self._struck(kind, f"{found[0].spot} {[host.name for host in found[0].hosts]}")
+        self._injector.struck(kind, f"{found[0].spot} {[host.name for host in found[0].hosts]}")
         return found[0]
 
     def _casts(self, spot: Spot) -> list[Cast]:
         """The one whose turn it would be comes first."""
-        state = self.world.state_of(spot)
+        state = self._world.state_of(spot)
         if state is None or len(state.replicas) != 3 or len(state.isr) != 3:
             return []
-        hosts = {host.node_id: host for host in self.world.hosts}
+        hosts = {host.node_id: host for host in self._world.hosts}
         if state.leader not in hosts:
             return []
         followers = [hosts[number] for number in state.replicas if number != state.leader]
@@ -84,7 +105,7 @@ class Plots(Troubles):
         heir_is_first: bool = False,
     ) -> bool:
         """All are there. Aloof: none of them is the controller, which shall survive them."""
-        state = self._state(cast.spot)
+        state = self._injector.state(cast.spot)
         assert state is not None, "it has been cast"
         order = [number for number in state.replicas if number != state.leader]
         return (
@@ -95,46 +116,45 @@ class Plots(Troubles):
             and not (heir_is_first and order[0] != cast.heir.node_id)
         )
 
-    # What plots are made of
+    # What scripts are made of
 
     def _part_from(self, host: BrokerHost, others: Iterable[BrokerHost]) -> None:
         for other in others:
             if other is not host:
-                self.world.network.cut_both(host.name, other.name)
+                self._network.cut_both(host.name, other.name)
 
     def _rejoin(self, host: BrokerHost, others: Iterable[BrokerHost]) -> None:
         for other in others:
-            self.world.network.heal(host.name, other.name)
-            self.world.network.heal(other.name, host.name)
+            self._network.heal_both(host.name, other.name)
 
     async def _until_sync(self, host: BrokerHost, spot: Spot, *, is_in_sync: bool) -> bool:
         """Until the metadata says that it is, or is not."""
 
         def is_so() -> bool:
-            state = self._state(spot)
+            state = self._injector.state(spot)
             return state is not None and (host.node_id in state.isr) == is_in_sync
 
-        seconds = self.world.plan.lag_seconds + self.world.plan.session_seconds
+        seconds = self._world.plan.lag_seconds + self._world.plan.session_seconds
         return await until(is_so, seconds=seconds + CHANGE_SECONDS_MAX)
 
     async def _until_led_by_another(self, cast: Cast) -> bool:
         def is_so() -> bool:
-            state = self._state(cast.spot)
+            state = self._injector.state(cast.spot)
             return state is not None and state.leader not in (-1, cast.leader.node_id)
 
-        seconds = self.world.plan.session_seconds + CHANGE_SECONDS_MAX
+        seconds = self._world.plan.session_seconds + CHANGE_SECONDS_MAX
         return await until(is_so, seconds=seconds)
 
     async def _succeed(self, cast: Cast) -> None:
         """The leader dies, another replica takes over, and the old leader comes back."""
-        await self._die(cast.leader, power_lost=False)
+        await die(cast.leader, power_lost=False)
         for host in cast.hosts:
-            self._rejoin(host, self.world.hosts)
+            self._rejoin(host, self._world.hosts)
         await self._until_led_by_another(cast)
-        await self._wait(0.1, 2.0)
-        await self._bring_back([cast.leader])
+        await self._injector.wait(0.1, 2.0)
+        await self._crashes.bring_back([cast.leader])
 
-    # Plots
+    # Scripts
 
     async def trimmed(self) -> None:
         """A leader deletes records and dies with its answer; at times no follower hears of it."""
@@ -143,7 +163,7 @@ class Plots(Troubles):
             return
         if self._random.random() < 0.5:
             self._part_from(cast.leader, cast.hosts)
-        await self.delete_records_of(cast.spot)
+        await self._topics.delete_records_of(cast.spot)
         await self._succeed(cast)
 
     async def comeback(self) -> None:
@@ -152,30 +172,30 @@ class Plots(Troubles):
         if cast is None:
             return
         leader = cast.leader
-        self._part_from(leader, self.world.hosts)
+        self._part_from(leader, self._world.hosts)
         await self._until_led_by_another(cast)
-        await self._wait(0.1, 1.0)
-        self._rejoin(leader, self.world.hosts)
+        await self._injector.wait(0.1, 1.0)
+        self._rejoin(leader, self._world.hosts)
         await self._until_sync(leader, cast.spot, is_in_sync=True)
-        successor = self._leader_of(cast.spot)
+        successor = self._injector.leader_of(cast.spot)
         if successor not in (None, leader):
-            await self._crash("kill", [successor], power_lost=False)
+            await self._crashes.crash("kill", [successor], power_lost=False)
 
     async def newcomer(self) -> None:
         """A leader does not hear that whom it proposed has joined, and loses sight of it."""
         cast = await self._cast("newcomer", is_aloof=True, heir_is_first=True)
         if cast is None:
             return
-        leader, heir, network = cast.leader, cast.heir, self.world.network
+        leader, heir = cast.leader, cast.heir
         self._part_from(leader, [heir])
         await self._until_sync(heir, cast.spot, is_in_sync=False)
-        controller = self._controller()
+        controller = self._injector.controller()
         if controller is not None:
-            network.cut(controller.name, leader.name)
+            self._network.cut(controller.name, leader.name)
         self._rejoin(leader, [heir])
         await self._until_sync(heir, cast.spot, is_in_sync=True)
         self._part_from(leader, [heir])
-        await self._wait(0.5, 2.0)
+        await self._injector.wait(0.5, 2.0)
         await self._succeed(cast)
 
     async def secession(self) -> None:
@@ -183,10 +203,10 @@ class Plots(Troubles):
         cast = await self._cast("secession", is_aloof=True, heir_is_first=True)
         if cast is None:
             return
-        controller = self._controller()
+        controller = self._injector.controller()
         others = [cast.heir, controller] if controller is not None else [cast.heir]
         self._part_from(cast.leader, others)
-        await trio.sleep(self.world.plan.lag_seconds + self._random.uniform(1.0, 2.0))
+        await trio.sleep(self._world.plan.lag_seconds + self._random.uniform(1.0, 2.0))
         await self._succeed(cast)
 
     async def last_one(self) -> None:
@@ -197,7 +217,7 @@ class Plots(Troubles):
         self._part_from(cast.leader, [cast.heir, cast.third])
         await self._until_sync(cast.heir, cast.spot, is_in_sync=False)
         await self._until_sync(cast.third, cast.spot, is_in_sync=False)
-        await self._wait(0.5, 2.0)
+        await self._injector.wait(0.5, 2.0)
         await self._succeed(cast)
 
     async def outsider(self) -> None:
@@ -208,41 +228,41 @@ class Plots(Troubles):
         dying = [cast.leader, cast.third]
         self._part_from(cast.heir, dying)
         await self._until_sync(cast.heir, cast.spot, is_in_sync=False)
-        await self._wait(0.5, 2.0)
+        await self._injector.wait(0.5, 2.0)
         for host in dying:
             host.crash(power_lost=False)
         self._rejoin(cast.heir, dying)
         await trio.sleep(self._random.uniform(1.0, 3.0))
-        await self._bring_back(dying)
+        await self._crashes.bring_back(dying)
 
     async def blink(self) -> None:
         """A leader loses its power, and is back before its session has expired."""
         cast = await self._cast("blink")
         if cast is not None:
-            await self._die(cast.leader, power_lost=True)
+            await die(cast.leader, power_lost=True)
             await trio.sleep(self._random.choice((0.0, 0.02, 0.2)))
             if not cast.leader.is_up:
                 cast.leader.start()
-            await self._wait(0.5, 2.0)
+            await self._injector.wait(0.5, 2.0)
 
     async def darkness(self) -> None:
         """All die at once; the one whose disk was slow loses its power, and is back first."""
         cast = await self._cast("darkness", is_aloof=True, heir_votes=True)
         if cast is None:
             return
-        heir, others, image = cast.heir, [cast.third, cast.leader], self.world.newest_image
+        heir, others, image = cast.heir, [cast.third, cast.leader], self._world.newest_image
         heir.disk_seconds = SLUGGISH_DISK
-        await self._wait(0.5, 2.0)
+        await self._injector.wait(0.5, 2.0)
         for host in cast.hosts:
             host.crash(power_lost=host is heir)
         await heir.wait_dead()
-        heir.disk_seconds = self.world.plan.disk_seconds
+        heir.disk_seconds = self._world.plan.disk_seconds
         await until(lambda: not any(image().is_active(host.node_id) for host in others))
         if not heir.is_up:
             heir.start()
         await until(lambda: image().is_active(heir.node_id), seconds=CHANGE_SECONDS_MAX)
-        await self._wait(0.5, 2.0)
-        await self._bring_back(others)
+        await self._injector.wait(0.5, 2.0)
+        await self._crashes.bring_back(others)
 
     async def amnesia(self) -> None:
         """A follower comes back without its disk, and is in sync when the leader dies."""
@@ -255,24 +275,24 @@ class Plots(Troubles):
         """A follower comes back without its disk; before it has anything the leader dies."""
         cast = await self._forget("oblivion")
         if cast is not None:
-            image, heir = self.world.newest_image, cast.heir
+            image, heir = self._world.newest_image, cast.heir
             await until(lambda: image().is_active(heir.node_id), seconds=CHANGE_SECONDS_MAX)
             await self._leave_behind(cast)
 
     async def _forget(self, kind: str) -> Cast | None:
         """The heir has lost its disk, and comes back; it and the leader are all there is."""
         cast = await self._cast(kind, is_aloof=True, heir_votes=False)
-        if cast is None or not self._may_lose_a_disk():
+        if cast is None or not self._disks.may_lose_a_disk():
             return None
         leader, heir, spot = cast.leader, cast.heir, cast.spot
         self._part_from(leader, [cast.third])
         await self._until_sync(cast.third, spot, is_in_sync=False)
-        if not (self._serves(leader) and self._leader_of(spot) is leader):
+        if not (self._disks.serves(leader) and self._injector.leader_of(spot) is leader):
             self._rejoin(leader, [cast.third])
             return None
-        await self._lose_disk(heir)
+        await self._disks.lose_disk(heir)
         await self._until_sync(heir, spot, is_in_sync=False)
-        self.world.network.slow(leader.name, heir.name, CRAWLING)
+        self._network.slow(leader.name, heir.name, CRAWLING)
         if not heir.is_up:
             heir.start()
         return cast
@@ -280,5 +300,5 @@ class Plots(Troubles):
     async def _leave_behind(self, cast: Cast) -> None:
         leader, heir = cast.leader, cast.heir
         self._part_from(leader, [heir])
-        self.world.network.slow(leader.name, heir.name, self.world.plan.latency)
+        self._network.slow(leader.name, heir.name, self._world.plan.latency)
         await self._succeed(cast)

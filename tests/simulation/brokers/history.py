@@ -145,7 +145,7 @@ class History:
         _STRUCK.get([]).append((kind, value))
 
     @contextmanager
-    def plot(self) -> Iterator[None]:
+    def fault_span(self) -> Iterator[None]:
         """Faults that begin within are over at its end."""
         token = _STRUCK.set([])
         try:

@@ -19,7 +19,7 @@ from jepsen_like.planted import brokers, clients, groups, replicas
 from tests.simulation import planting
 from tests.simulation.brokers import planted_groups, planted_tasks
 from tests.simulation.brokers.world import World
-from tests.simulation.planting import Case, Garden
+from tests.simulation.planting import Case, PlantedBugs
 from tests.simulation.replication import planted_bugs as rules
 
 SECONDS = 8.0  # of virtual time for each world: enough for the faults of one bug
@@ -79,7 +79,7 @@ _CASES = {
 }
 HARMLESS = replicas.high_watermarks_are_forgotten
 HARMLESS_CASE = Case((0, 1), ("comeback", "restart", "kill_leader"), SECONDS)
-GARDEN = Garden(World, {**_CASES, HARMLESS: HARMLESS_CASE}, seeds_file=SEEDS_FILE)
+BUGS = PlantedBugs(World, {**_CASES, HARMLESS: HARMLESS_CASE}, seeds_file=SEEDS_FILE)
 
 if __name__ == "__main__":
-    planting.main(GARDEN, __doc__.splitlines()[0])
+    planting.main(BUGS, __doc__.splitlines()[0])

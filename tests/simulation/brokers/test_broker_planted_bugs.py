@@ -8,29 +8,29 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.brokers.planted_bugs import GARDEN, HARMLESS, SECONDS
+from tests.simulation.brokers.planted_bugs import BUGS, HARMLESS, SECONDS
 from tests.simulation.brokers.world import failure
 
 pytestmark = pytest.mark.teeth
-HARMFUL = [name for name in GARDEN.cases if name != HARMLESS.__name__]
+HARMFUL = [name for name in BUGS.cases if name != HARMLESS.__name__]
 WORLDS = sorted(
-    {(case.kinds, seed) for case in GARDEN.cases.values() for seed in case.seeds}
+    {(case.kinds, seed) for case in BUGS.cases.values() for seed in case.seeds}
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HARMFUL)
 def test_a_planted_bug_is_caught(name: str) -> None:
     """Each bug breaks a promise in one of its worlds."""
-    case = GARDEN.cases[name]
-    assert GARDEN.is_caught(name), f"not by {case}: planted_bugs.py says what to do"
+    case = BUGS.cases[name]
+    assert BUGS.is_caught(name), f"not by {case}: planted_bugs.py says what to do"
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", HARMFUL)
 def test_every_world_that_is_named_catches_its_bug(name: str) -> None:
     """Where one of them does not any more, another one should take its place."""
-    case = GARDEN.cases[name]
-    missed = [seed for seed in case.seeds if not GARDEN.complaint(seed, case, bug=name)]
+    case = BUGS.cases[name]
+    missed = [seed for seed in case.seeds if not BUGS.complaint(seed, case, bug=name)]
     assert len(case.seeds) >= 2
     assert not missed, f"{missed} of {case}: planted_bugs.py says what to do"
 
@@ -38,7 +38,7 @@ def test_every_world_that_is_named_catches_its_bug(name: str) -> None:
 @pytest.mark.soak
 def test_what_is_harmless_is_not_caught() -> None:
     """To forget high watermarks breaks no promise."""
-    assert not GARDEN.is_caught(HARMLESS.__name__)
+    assert not BUGS.is_caught(HARMLESS.__name__)
 
 
 @pytest.mark.soak

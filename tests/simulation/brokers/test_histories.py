@@ -17,7 +17,7 @@ from jepsen_like.planted.patch import Calls
 from tests.simulation.brokers.history_reader import Reader
 from tests.simulation.brokers.history_runs import Label
 from tests.simulation.brokers.ledger import ACKS_ALL, ANYWHERE, Outcome, Spot
-from tests.simulation.brokers.planted_bugs import GARDEN
+from tests.simulation.brokers.planted_bugs import BUGS
 from tests.simulation.brokers.world import World
 from tests.simulation.planting import demand_called
 from tests.simulation.raft.checks import Violation
@@ -230,9 +230,9 @@ async def test_a_gap_that_nobody_allowed_is_a_violation() -> None:
 
 
 async def test_what_strikes_in_a_plot_is_over_at_its_end() -> None:
-    """Two faults of one plot, and the brokers that they hit."""
+    """Two faults of one script, and the brokers that they hit."""
     world = make_world()
-    with world.history.plot():
+    with world.history.fault_span():
         world.history.on_struck("comeback", "topic-0-0 ['n3', 'n1']")
         world.history.on_struck("kill", ["n1"])
     events = world.history.events()
@@ -298,15 +298,15 @@ def _judge_clients(world: World, events: list[Event]) -> None:
 )
 def test_the_checkers_find_planted_bugs_by_themselves(bug: str, finding: str) -> None:
     """In one of its worlds: up to where the ledger complains, the history shows it, too."""
-    seeds, calls = GARDEN.cases[bug].seeds, Calls()
+    seeds, calls = BUGS.cases[bug].seeds, Calls()
     assert any(_complaint_of_checkers(bug, seed, calls).startswith(finding) for seed in seeds)
     demand_called(bug, calls)
 
 
 def _complaint_of_checkers(bug: str, seed: int, calls: Calls) -> str:
-    case = GARDEN.cases[bug]
+    case = BUGS.cases[bug]
     world = World(seed, seconds=case.seconds, kinds=case.kinds)
-    with GARDEN.planted(bug, calls), suppress(Violation):
+    with BUGS.planted(bug, calls), suppress(Violation):
         world.play()
     try:
         world.history.judge()

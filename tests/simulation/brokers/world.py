@@ -27,15 +27,15 @@ from tests.simulation.brokers.history import History
 from tests.simulation.brokers.hosts import NAME, BrokerHost
 from tests.simulation.brokers.ledger import ACKS_ALL, Ledger, Outcome, Spot
 from tests.simulation.brokers.log_starts import PromisedStarts, watch_log_starts
+from tests.simulation.brokers.nemesis import nemesis_of
 from tests.simulation.brokers.plan import draw_plan, tuned
 from tests.simulation.brokers.sdk_consumers import SdkConsumer
 from tests.simulation.brokers.sdk_members import SdkGroup
 from tests.simulation.brokers.sdk_producers import SdkProducer
 from tests.simulation.brokers.sdk_tasks import SdkTask
-from tests.simulation.brokers.task_faults import TaskTroubles
 from tests.simulation.brokers.task_logs import judge_names
 from tests.simulation.raft.checks import TooLittle, Violation, demand
-from tests.simulation.simulated_world import Story, failure_of
+from tests.simulation.simulated_world import SimulatedWorld, failure_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -54,7 +54,7 @@ LEADS = "leads: log="
 FORBIDDEN_WORDS = ("committed records cut", "protocol_error")
 
 
-class World(Story):
+class World(SimulatedWorld):
     """Attributes:
     topics: how many partitions each has, by name; 0 if it is unknown whether it was made.
     topic_plans, lives: of the newest topic of each name; how many had that name before.
@@ -69,7 +69,6 @@ class World(Story):
     module = "tests.simulation.brokers"
     logger = logging.getLogger("raftmq")
     plan: Plan
-    nursery: trio.Nursery  # for as long as the world is
 
     def __init__(
         self,
@@ -86,7 +85,7 @@ class World(Story):
         self.voter_addresses = {voter: Address(f"n{voter}", 9000) for voter in voters}
         self.hosts = [BrokerHost(self, number + 1) for number in range(self.plan.broker_count)]
         self.voters = [host for host in self.hosts if host.is_voter]
-        self.nemesis = TaskTroubles(self)  # type: ignore[arg-type]
+        self.nemesis = nemesis_of(self)
         self.operator = Operator(self, "operator")
         self.topics: dict[str, int] = {}
         self.formats: dict[str, RecordFormat] = {}
@@ -103,6 +102,13 @@ class World(Story):
         self._probes = 0
 
     # Telling
+
+    def on_struck(self, kind: str, what: object) -> None:
+        super().on_struck(kind, what)
+        self.history.on_struck(kind, what)
+
+    def fault_span(self) -> AbstractContextManager[None]:
+        return self.history.fault_span()
 
     def on_log(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
@@ -333,7 +339,7 @@ class World(Story):
 
     async def _darken(self) -> None:
         self.trace("all go dark")
-        with self.history.plot():
+        with self.fault_span():
             self.history.on_struck("power_of_all", [host.name for host in self.hosts])
             for host in self.hosts:
                 host.crash(power_lost=True)

@@ -8,10 +8,10 @@ python -m tests.simulation.groups --seeds 50 --bug NAME     how many of them cat
 from __future__ import annotations
 
 from tests.simulation.groups.plan import KINDS, SECONDS
-from tests.simulation.groups.planted_bugs import GARDEN
+from tests.simulation.groups.planted_bugs import BUGS
 from tests.simulation.groups.world import drawn_world
 from tests.simulation.seeds import main
 
 if __name__ == "__main__":
     description = __doc__.splitlines()[0]
-    main(drawn_world, GARDEN, description=description, seconds=SECONDS, kinds=KINDS)
+    main(drawn_world, BUGS, description=description, seconds=SECONDS, kinds=KINDS)

@@ -1,13 +1,15 @@
-"""Faults of the world of groups, each kind a method that picks its target by chance.
+"""Faults of the world of groups, each a method that picks its target by chance.
 
-Owns when they come and how long they last. None checks whether it is a good moment.
+Own how long they last. None checks whether it is a good moment.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
+
+from tests.simulation.fault_table import by_name
+from tests.simulation.timeline_nemesis import mostly_short
 
 if TYPE_CHECKING:
     from random import Random
@@ -20,58 +22,35 @@ PARTITIONS_MAX = 9  # of a topic
 SUBSCRIPTIONS = (("a",), ("b",), ("a", "b"), ("a", "b"))
 
 
-class Faults:
-    """Attributes:
-    counts: how often each kind struck.
-    refuse_share, save_factor: of saves that are refused; how much slower they are.
-    are_lookups_outdated: FindCoordinator may name the previous one.
-    """
+class MemberFaults:
+    """Processes that come, go, stand still or hang; what they subscribe to."""
 
     def __init__(self, world: World, chance: Random) -> None:
         self._world, self._chance = world, chance
-        self.counts: Counter[str] = Counter()
-        self.refuse_share, self.save_factor = 0.0, 1.0
-        self.are_lookups_outdated = self._is_next_late = False
+        self.faults = by_name(
+            self.crash, self.crash_leader, self.come, self.leave, self.restart, self.double,
+            self.pause, self.hang, self.grow, self.subscribe,
+        )  # fmt: skip
 
-    def strike(self) -> None:
-        """Now, and again soon."""
-        world = self._world
-        if world.is_calm:
-            return
-        kind = self._chance.choice(world.plan.kinds)
-        world.timeline.say(f"-- {kind}")
-        self.counts[kind] += 1
-        getattr(self, kind)()
-        world.timeline.after(self._chance.random() * 2 * world.plan.strike_seconds, self.strike)
-
-    def repair(self) -> None:
-        self.refuse_share, self.save_factor = 0.0, 1.0
-        self.are_lookups_outdated = self._is_next_late = False
-        for process in self._world.processes:
-            process.end_silence()
-            if process.is_paused:
-                process.resume()
-
-    def _seconds(self, most: float) -> float:
-        return most * self._chance.random() ** 2 + 0.01
-
-    def _victim(self) -> Process | None:
+    def victim(self) -> Process | None:
         running = self._world.running()
         return self._chance.choice(running) if running else None
 
-    # -- members ---------------------------------------------------------------------------
-
     def crash(self) -> None:
-        self._crash(self._victim())
+        self._crash(self.victim())
 
     def crash_leader(self) -> None:
-        self._crash(self._world.leader() or self._victim())
+        self._crash(self._world.leader() or self.victim())
 
     def _crash(self, victim: Process | None) -> None:
         if victim is not None:
             victim.kill()
             if self._chance.random() < 0.7:
-                self._world.timeline.after(self._seconds(10.0), self._restart, victim.instance_id)
+                self._back_later(victim, 10.0)
+
+    def _back_later(self, victim: Process, most: float) -> None:
+        seconds = mostly_short(self._chance, most)
+        self._world.timeline.after(seconds, self._restart, victim.instance_id)
 
     def _restart(self, instance_id: str | None) -> None:
         if not self._world.is_calm and len(self._world.running()) < PROCESSES_MAX:
@@ -81,16 +60,16 @@ class Faults:
         self._restart(None)
 
     def leave(self) -> None:
-        victim = self._victim()
+        victim = self.victim()
         if victim is not None:
             victim.leave()
 
     def restart(self) -> None:
         """It is back before its session has expired."""
-        victim = self._victim()
+        victim = self.victim()
         if victim is not None:
             victim.kill()
-            self._world.timeline.after(self._seconds(0.5), self._restart, victim.instance_id)
+            self._back_later(victim, 0.5)
 
     def double(self) -> None:
         """A static member is started whose process runs, or is only paused."""
@@ -98,45 +77,68 @@ class Faults:
         if static:
             victim = self._chance.choice(static)
             if self._chance.random() < 0.5:
-                self._pause(victim)
+                self.pause_one(victim)
             self._restart(victim.instance_id)
 
     def pause(self) -> None:
-        victim = self._victim()
+        victim = self.victim()
         if victim is not None:
-            self._pause(victim)
+            self.pause_one(victim)
 
-    def _pause(self, victim: Process) -> None:
+    def pause_one(self, victim: Process) -> None:
         victim.pause()
-        self._world.timeline.after(self._seconds(20.0), self._resume, victim)
+        self._world.timeline.after(mostly_short(self._chance, 20.0), self._resume, victim)
 
     def _resume(self, victim: Process) -> None:
         if victim.is_paused:
             victim.resume()
 
     def hang(self) -> None:
-        victim = self._victim()
+        victim = self.victim()
         if victim is not None:
             victim.hang()
-            self._world.timeline.after(self._seconds(10.0), self._restart, victim.instance_id)
+            self._back_later(victim, 10.0)
+
+    def grow(self) -> None:
+        world = self._world
+        topic = self._chance.choice(sorted(world.counts))
+        if world.counts[topic] < PARTITIONS_MAX:
+            world.set_partitions(topic, world.counts[topic] + 1)
+
+    def subscribe(self) -> None:
+        victim = self.victim()
+        if victim is not None:
+            victim.subscribe(self._chance.choice(SUBSCRIPTIONS))
+
+
+class ConnectionFaults:
+    """Connections that break, fall silent, or pass requests on late."""
+
+    def __init__(self, world: World, chance: Random, members: MemberFaults) -> None:
+        self._world, self._chance, self._members = world, chance, members
+        self._is_next_late = False
+        self.faults = by_name(self.cut, self.mute, self.late)
+
+    def repair(self) -> None:
+        self._is_next_late = False
 
     def cut(self) -> None:
-        victim = self._victim()
+        victim = self._members.victim()
         if victim is not None:
             victim.cut()
 
     def mute(self) -> None:
         """Nothing passes, unnoticed; then the connections break."""
-        victim = self._victim()
+        victim = self._members.victim()
         if victim is not None:
             victim.mute()
-            self._world.timeline.after(self._seconds(12.0), victim.end_silence)
+            self._world.timeline.after(mostly_short(self._chance, 12.0), victim.end_silence)
 
     def late(self) -> None:
         """Its requests arrive after it has turned to another broker, or twice. It may stall just
         then, so that it does not contradict.
         """
-        victim = self._victim()
+        victim = self._members.victim()
         self._is_next_late = self._chance.random() < 0.3
         if victim is not None and not self._is_next_late:
             self._keep_back(victim, from_join=self._chance.random() < 0.5)
@@ -149,28 +151,34 @@ class Faults:
 
     def _keep_back(self, victim: Process, *, from_join: bool) -> None:
         stall = partial(self._maybe_stall, victim)
-        victim.keep_back(self._seconds(20.0), stall, from_join=from_join)
+        victim.keep_back(mostly_short(self._chance, 20.0), stall, from_join=from_join)
 
     def _maybe_stall(self, victim: Process) -> None:
         if not self._world.is_calm and self._chance.random() < 0.7:
-            self._pause(victim)
+            self._members.pause_one(victim)
 
-    def grow(self) -> None:
-        world = self._world
-        topic = self._chance.choice(sorted(world.counts))
-        if world.counts[topic] < PARTITIONS_MAX:
-            world.set_partitions(topic, world.counts[topic] + 1)
 
-    def subscribe(self) -> None:
-        victim = self._victim()
-        if victim is not None:
-            victim.subscribe(self._chance.choice(SUBSCRIPTIONS))
+class CoordinatorFaults:
+    """Attributes:
+    refuse_share, save_factor: of saves that are refused; how much slower they are.
+    are_lookups_outdated: FindCoordinator may name the previous one.
+    """
 
-    # -- coordinators ----------------------------------------------------------------------
+    def __init__(self, world: World, chance: Random) -> None:
+        self._world, self._chance = world, chance
+        self.repair()
+        self.faults = by_name(
+            self.move, self.crash_coordinator, self.outdated_lookups, self.refuse_saves,
+            self.slow_saves,
+        )  # fmt: skip
+
+    def repair(self) -> None:
+        self.refuse_share, self.save_factor = 0.0, 1.0
+        self.are_lookups_outdated = False
 
     def move(self) -> None:
         """The old coordinator may not hear of it for a while."""
-        self._world.move(self._seconds(4.0))
+        self._world.move(mostly_short(self._chance, 4.0))
 
     def crash_coordinator(self) -> None:
         self._world.coordinator_broker().crash()
@@ -178,21 +186,21 @@ class Faults:
 
     def outdated_lookups(self) -> None:
         self.are_lookups_outdated = True
-        self._world.timeline.after(self._seconds(6.0), self._look_up_truly)
+        self._world.timeline.after(mostly_short(self._chance, 6.0), self._look_up_truly)
 
     def _look_up_truly(self) -> None:
         self.are_lookups_outdated = False
 
     def refuse_saves(self) -> None:
         self.refuse_share = self._chance.choice([0.3, 1.0])
-        self._world.timeline.after(self._seconds(3.0), self._take_saves)
+        self._world.timeline.after(mostly_short(self._chance, 3.0), self._take_saves)
 
     def _take_saves(self) -> None:
         self.refuse_share = 0.0
 
     def slow_saves(self) -> None:
         self.save_factor = self._chance.choice([5.0, 30.0])
-        self._world.timeline.after(self._seconds(6.0), self._save_soon)
+        self._world.timeline.after(mostly_short(self._chance, 6.0), self._save_soon)
 
     def _save_soon(self) -> None:
         self.save_factor = 1.0

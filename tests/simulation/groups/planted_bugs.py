@@ -25,7 +25,7 @@ from raftmq.broker.groups.rebalance import GroupRebalance
 from tests.simulation.groups import client_bugs as members
 from tests.simulation.groups.plan import SECONDS
 from tests.simulation.groups.world import drawn_world
-from tests.simulation.planting import Case, Garden, Patch, main
+from tests.simulation.planting import Case, Patch, PlantedBugs, main
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -294,11 +294,11 @@ FAULTS: dict[Callable[[Patch], None], tuple[str, ...]] = {
     members.what_is_held_is_given_away: (),
     members.growth_is_not_noticed: ("grow",),
 }
-GARDEN = Garden(
+BUGS = PlantedBugs(
     drawn_world,
     {bug: Case((), kinds, SECONDS) for bug, kinds in FAULTS.items()},
     seeds_file=Path(__file__).with_name("planted_seeds.json"),
 )
 
 if __name__ == "__main__":
-    main(GARDEN, __doc__.splitlines()[0])
+    main(BUGS, __doc__.splitlines()[0])

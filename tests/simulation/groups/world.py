@@ -17,11 +17,17 @@ from raftmq.errors import FencedInstanceId, InvalidRequest
 from tests.simulation.groups.asks import GROUP
 from tests.simulation.groups.broker import Broker
 from tests.simulation.groups.checks import Checks, demand, is_replaced
-from tests.simulation.groups.faults import SUBSCRIPTIONS, Faults
+from tests.simulation.groups.faults import (
+    SUBSCRIPTIONS,
+    ConnectionFaults,
+    CoordinatorFaults,
+    MemberFaults,
+)
 from tests.simulation.groups.plan import SECONDS, Plan, draw_plan
 from tests.simulation.groups.process import Process
 from tests.simulation.groups.quorum import Quorum
 from tests.simulation.replication.timeline import Timeline
+from tests.simulation.timeline_nemesis import TimelineNemesis
 
 if TYPE_CHECKING:
     from raftmq.broker.groups.group import Group
@@ -52,7 +58,13 @@ class World:
         self.brokers = [Broker(self, number) for number in range(BROKER_COUNT)]
         self.processes: list[Process] = []
         self._tenures: list[tuple[Broker, int]] = []
-        self.faults = Faults(self, self.chance("faults"))
+        chance = self.chance("faults")
+        members = MemberFaults(self, chance)
+        self.connections = ConnectionFaults(self, chance, members)
+        self.coordinators = CoordinatorFaults(self, chance)
+        self.nemesis = TimelineNemesis(
+            self, chance, members.faults, self.connections.faults, self.coordinators.faults
+        )
         self._network, self._moves = self.chance("network"), self.chance("moves")
         self._number = 0
         self.heal_seconds = 0.0
@@ -93,10 +105,10 @@ class World:
         return LINGER_SECONDS_MAX * self._network.random()
 
     def save_seconds(self) -> float:
-        return self.plan.save_seconds_max * self._network.random() * self.faults.save_factor
+        return self.plan.save_seconds_max * self._network.random() * self.coordinators.save_factor
 
     def refuses_saves(self) -> bool:
-        return self._network.random() < self.faults.refuse_share
+        return self._network.random() < self.coordinators.refuse_share
 
     # -- members ---------------------------------------------------------------------------
 
@@ -108,7 +120,7 @@ class World:
         topics = wants.choice(SUBSCRIPTIONS)
         process = Process(self, name, options, topics, chance)
         self.processes.append(process)
-        self.faults.on_start(process)
+        self.connections.on_start(process)
         process.start()
 
     def _options(self, instance_id: str | None, assignors: tuple[str, ...]) -> MemberOptions:
@@ -153,7 +165,7 @@ class World:
 
     def find_coordinator(self) -> tuple[Broker, int]:
         """A lookup's answer, perhaps from an older image, and the slot epoch."""
-        told = self._tenures[-2:] if self.faults.are_lookups_outdated else self._tenures[-1:]
+        told = self._tenures[-2:] if self.coordinators.are_lookups_outdated else self._tenures[-1:]
         return self._network.choice(told)
 
     def coordinator_broker(self) -> Broker:
@@ -200,7 +212,7 @@ class World:
         for number in range(self.plan.static_count):
             self.timeline.after(self._network.random() * 2, self.start, f"i{number}")
         self.is_calm = False
-        self.faults.strike()
+        self.nemesis.strike()
         self.run(self.plan.seconds)
         self.heal()
 
@@ -216,7 +228,12 @@ class World:
         """Every live member has its share, and all partitions have owners."""
         self.timeline.say("-- repair")
         self.is_calm = True
-        self.faults.repair()
+        self.connections.repair()
+        self.coordinators.repair()
+        for process in self.processes:
+            process.end_silence()
+            if process.is_paused:
+                process.resume()
         began_at, complaint = self.timeline.now, "not looked yet"
         while complaint:
             late = self.timeline.now - began_at
@@ -259,7 +276,7 @@ class World:
             f"seed {self.seed}: {len(self.processes)} processes, {plan.member.assignors},"
             f" {len(checks.plans)} generations saved, {checks.handed_out} parts,"
             f" {checks.returns} returns, {checks.commits} commits,"
-            f" {self.faults.counts.total()} faults, slot epoch {self.quorum.slot.epoch},"
+            f" {self.nemesis.counts.total()} faults, slot epoch {self.quorum.slot.epoch},"
             f" settled in {self.heal_seconds:.1f} s, {self.timeline.digest[:16]}"
         )
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from tests.simulation import seeds
 from tests.simulation.raft.plan import KINDS
-from tests.simulation.raft.planted_bugs import GARDEN
+from tests.simulation.raft.planted_bugs import BUGS
 from tests.simulation.raft.world import SECONDS, World
 
 if __name__ == "__main__":
-    seeds.main(World, GARDEN, description=__doc__.splitlines()[0], seconds=SECONDS, kinds=KINDS)
+    seeds.main(World, BUGS, description=__doc__.splitlines()[0], seconds=SECONDS, kinds=KINDS)

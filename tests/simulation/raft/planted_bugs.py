@@ -26,7 +26,7 @@ from raftmq.metadata.raft.quorum import Driver
 from raftmq.metadata.raft.snapshot.snapshotter import Snapshotter
 from tests.simulation import planting
 from tests.simulation.disk_file import SimulatedFile
-from tests.simulation.planting import Garden, Patch
+from tests.simulation.planting import Patch, PlantedBugs
 from tests.simulation.raft.world import SECONDS, World
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ _CASES: dict[Callable[[Patch], None], planting.Case] = {
     read_without_a_round: _case((0, 1, 2), ("usurpation",)),
     read_before_the_no_op: _case((3, 53, 16), ("betrayal",)),
 }
-GARDEN = Garden(World, _CASES)
+BUGS = PlantedBugs(World, _CASES)
 
 if __name__ == "__main__":
-    planting.main(GARDEN, __doc__.splitlines()[0])
+    planting.main(BUGS, __doc__.splitlines()[0])

@@ -17,14 +17,18 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.model import Address
+from tests.simulation.fault_table import by_name
+from tests.simulation.machine_faults import CrashFaults, LinkFaults, StallFaults
+from tests.simulation.nemesis import Nemesis
 from tests.simulation.raft.checks import Ledger, TooLittle, Violation, demand
 from tests.simulation.raft.client_history import Book
 from tests.simulation.raft.clients import Client, propose_somewhere
-from tests.simulation.raft.fault_scripts import Nemesis
+from tests.simulation.raft.fault_scripts import FaultScripts
+from tests.simulation.raft.faults import VoterDiskFaults, VoterInjector
 from tests.simulation.raft.hosts import Observer, Voter
 from tests.simulation.raft.plan import draw_plan
 from tests.simulation.raft.tuning import tuned
-from tests.simulation.simulated_world import Story, failure_of
+from tests.simulation.simulated_world import SimulatedWorld, failure_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -37,13 +41,13 @@ SECONDS = 4.0  # of faults, some dozen election timeouts
 HEAL_SECONDS_MAX = 15.0  # for an election, a snapshot and a lost disk
 DRAIN_SECONDS_MAX = 10.0  # for clients in their last call
 DONE_MIN, FAULTS_MIN = 30, 3
+EXCLUSIVE_KINDS = ("old_copy",)
 
 
-class World(Story):
+class World(SimulatedWorld):
     module = "tests.simulation.raft"
     logger = logging.getLogger("raftmq.metadata")
     plan: Plan
-    nursery: trio.Nursery  # for as long as the world is
     clients: trio.Nursery  # for as long as there is trouble
 
     def __init__(self, seed: int, *, seconds: float = SECONDS, kinds: tuple[str, ...] = ()) -> None:
@@ -53,8 +57,24 @@ class World(Story):
         self.addresses = {voter: Address(f"n{voter}", 9000) for voter in voter_ids}
         self.voters = [Voter(self, voter) for voter in voter_ids]
         self.hosts: list[Host] = [*self.voters, Observer(self, 90)]
-        self.nemesis = Nemesis(self)
+        self.nemesis = self._nemesis()
         self._strangers = count(50)
+
+    def _nemesis(self) -> Nemesis:
+        injector = VoterInjector(self)
+        crashes = CrashFaults(self, injector)
+        disks = VoterDiskFaults(self, injector, crashes)
+        return Nemesis(
+            self,
+            injector,
+            LinkFaults(self, injector).faults,
+            StallFaults(self, injector).faults,
+            crashes.faults,
+            by_name(crashes.power),
+            disks.faults,
+            FaultScripts(self, injector, disks).faults,
+            exclusive=EXCLUSIVE_KINDS,
+        )
 
     # Telling
 

@@ -59,6 +59,6 @@ def test_the_troubles_are_troubles() -> None:
         world.play()
     assert sum(world.clients.outcomes["ok"] for world in worlds) >= 300
     assert sum(world.checks.elections for world in worlds) >= 15
-    assert sum(world.faults.counts.total() for world in worlds) >= 80
+    assert sum(world.nemesis.counts.total() for world in worlds) >= 80
     commits = [world.quorum.commits.get("AlterPartition", 0) for world in worlds]
     assert sum(commits) >= 20

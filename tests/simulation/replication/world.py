@@ -25,13 +25,14 @@ from raftmq.metadata.commands import (
 from tests.simulation.replication.broker import Broker
 from tests.simulation.replication.checks import Checks
 from tests.simulation.replication.clients import Clients
-from tests.simulation.replication.faults import Faults
+from tests.simulation.replication.faults import DiskFaults, LinkFaults, ProcessFaults, Victims
 from tests.simulation.replication.leading import ACKS_ALL, Leading
 from tests.simulation.replication.ledger import demand
 from tests.simulation.replication.network import Network, Weather
 from tests.simulation.replication.plan import SECONDS, Plan, draw_plan
 from tests.simulation.replication.quorum import Quorum
 from tests.simulation.replication.timeline import Timeline
+from tests.simulation.timeline_nemesis import TimelineNemesis
 
 if TYPE_CHECKING:
     from raftmq.metadata.image import PartitionState
@@ -60,9 +61,20 @@ class World:
             for number in range(plan.broker_count)
         ]
         self.clients = Clients(self, self.chance("clients"))
-        self.faults = Faults(self, self.chance("faults"))
+        self.nemesis = self._nemesis(self.chance("faults"))
         self._knocks: dict[PartitionId, int] = {}
         self.heal_seconds = 0.0
+
+    def _nemesis(self, chance: Random) -> TimelineNemesis:
+        victims = Victims(self, chance)
+        processes = ProcessFaults(self, chance, victims)
+        return TimelineNemesis(
+            self,
+            chance,
+            processes.faults,
+            DiskFaults(self, chance, victims, processes).faults,
+            LinkFaults(self, chance, victims).faults,
+        )
 
     def chance(self, name: str) -> Random:
         return Random(f"{self.seed}/{name}")
@@ -95,7 +107,7 @@ class World:
         self.begin()
         self.network.weather, self.is_calm = self.plan.weather, False
         self.clients.act()
-        self.faults.strike()
+        self.nemesis.strike()
         self.run(self.plan.seconds)
         self.heal()
         self.judge()
@@ -236,7 +248,7 @@ class World:
         return (
             f"seed {self.seed}: {plan.broker_count} brokers, {len(plan.topics)} topics,"
             f" {clients['ok']} ok, {clients['failed']} failed, {clients['unknown']} unknown,"
-            f" {self.faults.counts.total()} faults, {self.checks.elections} elections,"
+            f" {self.nemesis.counts.total()} faults, {self.checks.elections} elections,"
             f" {self.checks.unclean_elections} unclean, healed in {self.heal_seconds:.1f} s,"
             f" {self.timeline.digest[:16]}"
         )

@@ -1,4 +1,4 @@
-"""The simulated network decides nothing by chance of its own: a seed is a story."""
+"""The simulated network decides nothing by chance of its own: a seed is one trace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = ["n1", "n2", "n3", "n4"]
 FAULTS = 10
 
 
-class Story:
+class Traffic:
     """Four nodes that gossip while the network misbehaves; `lines` is all that happened."""
 
     def __init__(self, seed: str) -> None:
@@ -71,14 +71,14 @@ class Story:
         self.lines.append(f"{trio.current_time():.6f} {what}")
 
 
-def story(seed: str) -> list[str]:
-    told = Story(seed)
+def trace_of(seed: str) -> list[str]:
+    told = Traffic(seed)
     run(seed, told.tell)
     return told.lines
 
 
 def test_a_seed_is_a_story() -> None:
     """The same faults, bytes, pieces and times for the same seed."""
-    first = story("a")
+    first = trace_of("a")
     assert len(first) > 10 * FAULTS
-    assert first == story("a") != story("b")
+    assert first == trace_of("a") != trace_of("b")

@@ -10,7 +10,7 @@ import pytest
 
 from jepsen_like.planted.patch import CALLED, PLANTED, Calls, ForGood, places_told
 from tests.simulation import planting
-from tests.simulation.planting import Case, Garden, InVain, Patch, demand_called, planted
+from tests.simulation.planting import Case, InVain, Patch, PlantedBugs, demand_called, planted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,8 +55,8 @@ def patch_both(patch: Patch) -> None:
     patch_the_caller(patch)
 
 
-GARDEN = Garden(
-    World,  # type: ignore[arg-type]  # no whole story
+BUGS = PlantedBugs(
+    World,  # type: ignore[arg-type]  # no whole world
     {
         bug: Case((1, 2), (), 1.0)
         for bug in (patch_the_caller, patch_where_it_stands, patch_both)
@@ -65,7 +65,7 @@ GARDEN = Garden(
 
 
 def test_a_bug_that_is_called_is_caught() -> None:
-    assert GARDEN.is_caught("patch_the_caller")
+    assert BUGS.is_caught("patch_the_caller")
     assert Caller.rule() == "right"
 
 
@@ -73,7 +73,7 @@ def test_a_bug_that_is_called_is_caught() -> None:
 def test_whatever_nobody_calls_is_in_vain(bug: str) -> None:
     """Also where something else of the same bug has been caught."""
     with pytest.raises(InVain, match=f"{bug} is planted in vain: nothing called Home.rule$"):
-        GARDEN.is_caught(bug)
+        BUGS.is_caught(bug)
 
 
 @pytest.mark.parametrize(("bug", "status"), [("patch_the_caller", 0), ("patch_both", 1)])
@@ -82,7 +82,7 @@ def test_the_command_is_red_as_well(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["planted_bugs", "--bug", bug, "--seeds", "2"])
     with pytest.raises(SystemExit) as ended:
-        planting.main(GARDEN, "Bugs.")
+        planting.main(BUGS, "Bugs.")
     assert ended.value.code == status
     assert ("in vain: nothing called Home.rule" in capsys.readouterr().out) == bool(status)
 

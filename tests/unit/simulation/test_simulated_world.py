@@ -1,4 +1,4 @@
-"""The frame of simulated worlds: what belongs to a story, and what happens beside it."""
+"""The frame of simulated worlds: what belongs to the trace, and what happens beside it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from threading import Thread
 from typing import NamedTuple
 
 from tests.simulation.network_pipe import Latency
-from tests.simulation.simulated_world import Story
+from tests.simulation.simulated_world import SimulatedWorld
 
 
 class Plan(NamedTuple):
@@ -18,7 +18,7 @@ class Plan(NamedTuple):
     disk_seconds: tuple[float, float] = (0.0, 0.0)
 
 
-class Talk(Story):
+class Talk(SimulatedWorld):
     """Something is said in this thread, and something in another one."""
 
     module = "tests.unit.simulation.test_simulated_world"
