@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 PROCESSES = ("kill", "pause", "freezer")
 NETWORK = ("partition", "stranded-leader", "reset", "packets")
-PLOTS = ("part-kill", "pause-kill")
+ABSENCES = ("part-kill", "pause-kill")
 POWER = ("powercut", "fsync-kill")
 DISKS = ("fsync-eio", "fsync-slow", "disk-stall", "disk-full")
 DATA = ("bitflip", "truncate", "journal-damage", "old-directory")
-EVERYTHING = (*PROCESSES, *NETWORK, *PLOTS, *POWER, *DISKS, *DATA, "clock")
+EVERYTHING = (*PROCESSES, *NETWORK, *ABSENCES, *POWER, *DISKS, *DATA, "clock")
 
 PROGRAM = Path(__file__).parents[1]
 STROKES, RECOVERY_PACE = 20, 2.5
@@ -78,7 +78,7 @@ FIRST = (
 SECOND = (
     Rung("processes in turn", _recovery(*PROCESSES)),
     Rung("network in turn", _recovery(*NETWORK)),
-    Rung("absences in turn", _recovery(*PLOTS)),
+    Rung("absences in turn", _recovery(*ABSENCES)),
     Rung("power in turn", _recovery(*POWER)),
     Rung("disks in turn", _recovery(*DISKS)),
     Rung("data in turn", _recovery(*DATA)),
@@ -95,7 +95,7 @@ SECOND = (
         ),
     ),
     Rung("power of all", replace(_recovery("powercut"), whom=("all",), strokes=12)),
-    Rung("reruns", _reruns(*PROCESSES, *NETWORK, *PLOTS, *POWER, seconds=240)),
+    Rung("reruns", _reruns(*PROCESSES, *NETWORK, *ABSENCES, *POWER, seconds=240)),
 )
 THIRD = tuple(
     Rung(f"everything {number}", _queue(*EVERYTHING, seconds=1800, nodes=3 + 2 * (number % 2)))

@@ -32,7 +32,7 @@ _COMMITS = (BATCH, BATCH, RECORD, MANUAL)
 
 class GroupCluster:
     """Attributes:
-    troubles: when some broker was down, or had just come back.
+    outages: when some broker was down, or had just come back.
     verdict: the last one.
     """
 
@@ -52,7 +52,7 @@ class GroupCluster:
         bootstrap = ",".join(map(str, map(self.brokers.address, self.brokers.nodes)))
         self._bootstrap = bootstrap
         self.load = GroupLoad(bootstrap, partitions=partitions)
-        self.troubles: list[Span] = []
+        self.outages: list[Span] = []
         self.verdict: Verdict | None = None
         self._closing = ExitStack()
 
@@ -92,7 +92,7 @@ class GroupCluster:
     def restart_broker(self, node_id: int, *, down_since: float) -> None:
         self.brokers.start([node_id], FIRST_WAIT)
         self.brokers.wait_ready([node_id])
-        self.troubles.append(Span(down_since, time.monotonic() + SETTLING_SECONDS))
+        self.outages.append(Span(down_since, time.monotonic() + SETTLING_SECONDS))
 
     # What is waited for
 
@@ -202,7 +202,7 @@ class GroupCluster:
                 logs=self.members.logs(),
                 commits={number: order.commit for number, order in orders.items()},
                 struck=list(self.members.struck),
-                troubles=list(self.troubles),
+                outages=list(self.outages),
                 observations=observations,
             )
         )

@@ -44,7 +44,7 @@ class Evidence(NamedTuple):
     key_count: a record's key is the rest of its number by that.
     logs: of each member, by its number.
     commits: how each of them commits.
-    troubles: when some broker was down, or had just come back.
+    outages: when some broker was down, or had just come back.
     """
 
     acknowledged: Mapping[Place, int]
@@ -53,7 +53,7 @@ class Evidence(NamedTuple):
     logs: Mapping[int, Sequence[AnyWord]]
     commits: Mapping[int, str]
     struck: Sequence[Struck]
-    troubles: Sequence[Span]
+    outages: Sequence[Span]
     observations: Sequence[Observation]
 
 
@@ -219,7 +219,7 @@ class Verdict:
             return "given up uncommitted" if owned.committed <= offset else ""
         is_troubled = any(
             span.began_at < owned.ended_at and first_at < span.ended_at
-            for span in self._evidence.troubles
+            for span in self._evidence.outages
         )
         return "given up while a broker was down" if is_troubled else ""
 

@@ -54,7 +54,7 @@ def judged(
         logs=dict(enumerate(logs, 1)),
         commits=dict.fromkeys(range(1, len(logs) + 1), commits) | ({1: first} if first else {}),
         struck=[],
-        troubles=[],
+        outages=[],
         observations=[],
     )
     return Verdict(evidence._replace(**changes))
@@ -112,7 +112,7 @@ def test_two_that_have_a_partition_are_found() -> None:
     [
         ({"struck": KILLED}, "its member was killed"),
         ({"struck": STOPPED}, "its member was stopped"),
-        ({"troubles": [Span(3.0, 4.0)]}, "given up while a broker was down"),
+        ({"outages": [Span(3.0, 4.0)]}, "given up while a broker was down"),
         ({"first": MANUAL}, "given up uncommitted"),
     ],
 )
@@ -135,7 +135,7 @@ def test_what_comes_twice_after_a_loss() -> None:
     [
         {},
         {"struck": [Struck(2, Blow.STOPPED, 5.0, 9.0)]},
-        {"troubles": [Span(5.5, 12.0)]},
+        {"outages": [Span(5.5, 12.0)]},
         {"commits": MANUAL, "first": BATCH},
     ],
 )

@@ -127,12 +127,12 @@ class SimulatedWorld:
     async def main(self) -> None:
         raise NotImplementedError
 
-    async def prolong(self, trouble: trio.CancelScope) -> None:
+    async def prolong(self, faults: trio.CancelScope) -> None:
         """Where the quorum was down most of the time, or luck was kind, go on for a while."""
         for _ in range(PROLONGATIONS_MAX):
-            await trio.sleep_until(trouble.deadline - 0.01)
+            await trio.sleep_until(faults.deadline - 0.01)
             if not self.has_done_enough():
-                trouble.deadline += self.plan.seconds
+                faults.deadline += self.plan.seconds
                 self.nemesis.ease *= 3.0 if not self.is_busy() else 0.5
 
     @property

@@ -214,8 +214,8 @@ class Consumer(Worker):
 
     async def _start_of(self, cluster: Cluster, spot: Spot, offset: int, error: RaftmqError) -> int:
         """What was read once is either still there or was deleted."""
-        book = self.world.ledger.book(spot)
-        demand(book.may_have_deleted(offset), f"{self.name} read {spot} up to {offset}: {error}")
+        ledger = self.world.ledger.of(spot)
+        demand(ledger.may_have_deleted(offset), f"{self.name} read {spot} up to {offset}: {error}")
         try:
             return await list_offset(
                 cluster, spot.topic, spot.partition, EARLIEST, timeout_seconds=1.0
@@ -303,7 +303,7 @@ class Operator(Program):
             world.reborn.discard(name)
 
     async def delete_records(self, spot: Spot, before_offset: int) -> None:
-        book = self.world.ledger.book(spot)
+        ledger = self.world.ledger.of(spot)
         deadline = trio.current_time() + 5.0
 
         async def attempt(place: LeaderPlace) -> int:
@@ -318,7 +318,7 @@ class Operator(Program):
                 self.world.promised_starts.promise(key, state.leader_epoch, start)
             return int(told.error)
 
-        book.deleted_to = max(book.deleted_to, before_offset)
+        ledger.deleted_to = max(ledger.deleted_to, before_offset)
         try:
             error = await self.cluster.at_leader(
                 spot.topic,

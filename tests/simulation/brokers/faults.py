@@ -244,7 +244,7 @@ class TopicFaults:
         spot = self._injector.spot()
         if spot is None:
             return
-        known = sorted(self._world.ledger.book(spot).stands)
+        known = sorted(self._world.ledger.of(spot).stands)
         if known:
             self._injector.struck("delete_records", spot)
             share = self._random.random()
@@ -272,6 +272,6 @@ class TopicFaults:
             self._network.rejoin(follower.name)
 
     async def delete_records_of(self, spot: Spot) -> None:
-        known = self._world.ledger.book(spot).stands
+        known = self._world.ledger.of(spot).stands
         if known:
             await self._world.operator.delete_records(spot, max(known) + 1)

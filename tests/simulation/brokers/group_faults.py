@@ -99,7 +99,7 @@ class GroupFaults:
 
     @property
     def _lives(self) -> list[Life]:
-        return [life for group in self._world.groups for life in group.book.lives]
+        return [life for group in self._world.groups for life in group.ledger.lives]
 
     def _are_all_reading(self) -> bool:
         return bool(self._lives) and all(life.membership.held for life in self._lives)

@@ -35,7 +35,7 @@ LOOK_SECONDS = 0.05  # between checks of the ownerships
 BEFORE = "before"
 
 
-class GroupBook:
+class GroupLedger:
     """Attributes:
     lives: of the members that are there.
     handed: how many records were.
@@ -65,9 +65,9 @@ class GroupBook:
         expected, life.expected[key] = life.expected.get(key), offset + 1
         if spot is None:  # of a topic that the ledger does not know
             return
-        book = self._world.ledger.book(spot)
+        ledger = self._world.ledger.of(spot)
         if expected is not None and offset != expected:
-            may_skip = offset > expected and book.may_have_deleted(expected)
+            may_skip = offset > expected and ledger.may_have_deleted(expected)
             demand(may_skip, f"{who}: {spot} goes on at {offset}, expected {expected}")
         if expected is None:
             self._judge_begin(life, key, spot, offset)
@@ -78,7 +78,7 @@ class GroupBook:
         life.stale.discard((spot, offset))
         self.handed += 1
         self._world.ledger.reads += 1
-        book.see(offset, value, who)
+        ledger.see(offset, value, who)
 
     def _judge_begin(self, life: Life, key: Key, spot: Spot, offset: int) -> None:
         known = life.committed[key].get(self._partition_of(spot))
@@ -170,9 +170,9 @@ class GroupBook:
             demand(offset > last, f"{what}, and {last} was handed out")
             return
         demand(offset > before, f"{what} after {before}")
-        book, done = self._world.ledger.book(spot), self._done[spot]
+        ledger, done = self._world.ledger.of(spot), self._done[spot]
         undone = [
-            at for at in range(before, offset) if at not in done and not book.may_have_deleted(at)
+            at for at in range(before, offset) if at not in done and not ledger.may_have_deleted(at)
         ]
         demand(not undone, f"{what}, and nobody has finished {undone[:5]}")
 
@@ -206,8 +206,8 @@ class GroupBook:
 
     def ends(self) -> dict[Spot, int]:
         """Of what stands for ever by now."""
-        books = ((spot, self._world.ledger.book(spot)) for spot in self._world.spots())
-        return {spot: max(book.stands, default=-1) + 1 for spot, book in books}
+        ledgers = ((spot, self._world.ledger.of(spot)) for spot in self._world.spots())
+        return {spot: max(ledger.stands, default=-1) + 1 for spot, ledger in ledgers}
 
     def judge(self, ends: dict[Spot, int]) -> None:
         """All members have left."""
@@ -219,11 +219,11 @@ class GroupBook:
                 self._judge_done(spot, end)
 
     def _judge_done(self, spot: Spot, end: int) -> None:
-        book, done = self._world.ledger.book(spot), self._done[spot]
+        ledger, done = self._world.ledger.of(spot), self._done[spot]
         missing = [
             at
-            for at in sorted(book.stands)
-            if at < end and at not in done and not book.may_have_deleted(at)
+            for at in sorted(ledger.stands)
+            if at < end and at not in done and not ledger.may_have_deleted(at)
         ]
         demand(not missing, f"{self.plan.name}: nobody has finished {spot} {missing[:5]}")
 

@@ -53,7 +53,7 @@ NO_DEMANDS = Demands(ok_share_min=0.0)
 APART_FROM = 1_000_000  # processes that do nothing else
 _TYPES = {Outcome.OK: Type.OK, Outcome.FAILED: Type.FAIL, Outcome.UNKNOWN: Type.INFO}
 _NODES = re.compile(r"\bn(\d+)\b")
-_STRUCK: ContextVar[list[tuple[str, Any]]] = ContextVar("struck")  # in the plot of this task
+_STRUCK: ContextVar[list[tuple[str, Any]]] = ContextVar("struck")  # by the fault of this task
 
 
 @dataclass(eq=False)
@@ -198,8 +198,8 @@ class History:
         if len(call.sents) == 1:
             return [call.sents]
         spot = call.sents[0].spot
-        book = self._world.ledger.book(spot)
-        is_complete = spot in self._world.spots() and not book.may_have_deleted(0)
+        ledger = self._world.ledger.of(spot)
+        is_complete = spot in self._world.spots() and not ledger.may_have_deleted(0)
         is_in_order = is_complete or not any(sent.may_stand_twice for sent in call.sents)
         return [call.sents] if is_in_order else [[sent] for sent in call.sents]
 

@@ -55,7 +55,7 @@ class Sent:
     """Attributes:
     spot: its partition may be known later only.
     leader_epoch: the newest one that the sender knew: it was appended in that one or a later one.
-    sent_at, answered_at: by the book's own clock.
+    sent_at, answered_at: by the ledger's own clock.
     is_stray: the topic got a successor of the same name meanwhile: it may be that one that has it.
     may_stand_twice: as far as clients know.
     line: who has handed in other records, too, one after the other, which is their order.
@@ -96,7 +96,7 @@ def end_of(data: Buffer, start: int) -> int:
     return max([start, *(header.end_offset for _, header in iter_batches(data))])
 
 
-class SpotBook:
+class PartitionLedger:
     """Of one partition.
 
     Attributes:
@@ -108,7 +108,7 @@ class SpotBook:
     """
 
     def __init__(
-        self, spot: Spot, *, expires: bool = False, predecessor: SpotBook | None = None
+        self, spot: Spot, *, expires: bool = False, predecessor: PartitionLedger | None = None
     ) -> None:
         self.spot, self.deleted_to, self.expires = spot, 0, expires
         self.predecessor = predecessor
@@ -191,17 +191,17 @@ class Ledger:
     def __init__(self, history: History) -> None:
         """`history`: hears what producers do and are told, before it is judged."""
         self._history = history
-        self.books: dict[Spot, SpotBook] = {}
+        self.partitions: dict[Spot, PartitionLedger] = {}
         self.expiring: set[str] = set()
         self._clock = count(1)
         self.acknowledged = self.unknown = self.failed = self.reads = self.lost_lightly = 0
 
-    def book(self, spot: Spot) -> SpotBook:
-        if spot not in self.books:
-            known = self.book(spot._replace(life=spot.life - 1)) if spot.life else None
+    def of(self, spot: Spot) -> PartitionLedger:
+        if spot not in self.partitions:
+            known = self.of(spot._replace(life=spot.life - 1)) if spot.life else None
             expires = spot.topic in self.expiring
-            self.books[spot] = SpotBook(spot, expires=expires, predecessor=known)
-        return self.books[spot]
+            self.partitions[spot] = PartitionLedger(spot, expires=expires, predecessor=known)
+        return self.partitions[spot]
 
     # Producers
 
@@ -209,7 +209,7 @@ class Ledger:
         self, spot: Spot, values: tuple[bytes, ...], *, acks: int, leader_epoch: int
     ) -> Sent:
         sent = Sent(spot, values, acks, leader_epoch, next(self._clock))
-        self.book(spot).sent |= dict.fromkeys(values, sent)
+        self.of(spot).sent |= dict.fromkeys(values, sent)
         self._history.on_send(sent)
         return sent
 
@@ -226,14 +226,14 @@ class Ledger:
         self._history.on_told(sent)
         if sent.acks == ACKS_ALL:
             for offset, value in enumerate(sent.values, base_offset):
-                self.book(sent.spot).stand(offset, value, "acknowledged", sent)
+                self.of(sent.spot).stand(offset, value, "acknowledged", sent)
 
     def on_failed(self, sent: Sent, why: str) -> None:
         self.failed += 1
         sent.outcome, sent.answered_at = Outcome.FAILED, next(self._clock)
         self._history.on_told(sent, why)
         for value in sent.values if sent.spot.partition != ANYWHERE else ():
-            is_seen = self.book(sent.spot).offsets_of(value)
+            is_seen = self.of(sent.spot).offsets_of(value)
             demand(not is_seen, f"{value!r} of {sent.spot} was read, and has failed: {why}")
 
     # Producers that repeat by themselves
@@ -253,7 +253,7 @@ class Ledger:
         sent = Sent(spot, (value,), acks, -1, next(self._clock), may_stand_twice=True, line=line)
         known = spot.partition != ANYWHERE
         for partition in (spot.partition,) if known else range(partition_count):
-            self.book(spot._replace(partition=partition)).sent[value] = sent
+            self.of(spot._replace(partition=partition)).sent[value] = sent
         self._history.on_send(sent, after=after)
         return sent
 
@@ -264,51 +264,53 @@ class Ledger:
         place(sent, sent.spot._replace(partition=partition), "acknowledged")
         sent.may_stand_twice, sent.leader_epoch = is_repeated, leader_epoch
         self.on_acknowledged(sent, offset)
-        self.book(sent.spot).judge_copies(sent, sent.values[0], "acknowledged")
+        self.of(sent.spot).judge_copies(sent, sent.values[0], "acknowledged")
 
     # Producers with names
 
     def on_row(self, spot: Spot, value: bytes) -> Sent:
-        """It is sent by any number of runs, and stands there once; what became of it their own book
-        says. Before each run.
+        """It is sent by any number of runs, and stands there once; the task's own ledger says what
+        became of it. Before each run.
         """
-        book = self.book(spot)
-        if value not in book.sent:
-            book.sent[value] = Sent(spot, (value,), ACKS_ALL, -1, next(self._clock))
-        sent = book.sent[value]
-        sent.may_stand_twice |= book.may_have_deleted(0)  # and a name forgotten with it
+        ledger = self.of(spot)
+        if value not in ledger.sent:
+            ledger.sent[value] = Sent(spot, (value,), ACKS_ALL, -1, next(self._clock))
+        sent = ledger.sent[value]
+        sent.may_stand_twice |= ledger.may_have_deleted(0)  # and a name forgotten with it
         return sent
 
     def on_row_told(self, sent: Sent, offset: int) -> None:
         """A run was told where it stands."""
         self.acknowledged += 1
-        self.book(sent.spot).stand(offset, sent.values[0], "acknowledged", sent)
+        self.of(sent.spot).stand(offset, sent.values[0], "acknowledged", sent)
 
     # Consumers
 
     def on_read(self, spot: Spot, data: Buffer, who: str) -> None:
-        book = self.book(spot)
+        ledger = self.of(spot)
         for offset, _, value in records_in(data):
             self.reads += 1
-            book.see(offset, value, who)
+            ledger.see(offset, value, who)
 
     # In the end
 
     def judge_log(self, spot: Spot, records: list[Found], *, start: int, latest_epoch: int) -> None:
         """`records` are all that is committed, from `start` on."""
-        book, there = self.book(spot), {found.offset: found for found in records}
-        may_start = start == 0 or book.may_have_deleted(start - 1)
-        demand(may_start, f"{spot} starts at {start}, deleted to {book.deleted_to}")
+        ledger, there = self.of(spot), {found.offset: found for found in records}
+        may_start = start == 0 or ledger.may_have_deleted(start - 1)
+        demand(may_start, f"{spot} starts at {start}, deleted to {ledger.deleted_to}")
         for offset, epoch, value in records:
             if offset >= start:
-                book.see(offset, value, f"log, epoch {epoch}")
-        skipped = [at for at in book.empty if at in there]
-        demand(not skipped, f"{spot}: {[(at, book.empty[at]) for at in skipped[:3]]} have stepped "
-               f"over {[there[at].value for at in skipped[:3]]}")  # fmt: skip
-        missing = [at for at in sorted(book.stands) if at >= start and at not in there]
-        demand(not missing, f"{spot}: {book.stands.get(missing[0]) if missing else b''!r} is gone, "
+                ledger.see(offset, value, f"log, epoch {epoch}")
+        skipped = [at for at in ledger.empty if at in there]
+        who = [(at, ledger.empty[at]) for at in skipped[:3]]
+        demand(not skipped, f"{spot}: {who} have stepped over "
+               f"{[there[at].value for at in skipped[:3]]}")  # fmt: skip
+        missing = [at for at in sorted(ledger.stands) if at >= start and at not in there]
+        first = ledger.stands.get(missing[0]) if missing else b""
+        demand(not missing, f"{spot}: {first!r} is gone, "
                f"all of {missing[:5]}; there are {start} to {start + len(there)}")  # fmt: skip
-        for sent in {id(sent): sent for sent in book.sent.values()}.values():
+        for sent in {id(sent): sent for sent in ledger.sent.values()}.values():
             if sent.outcome is Outcome.OK and sent.acks > 0 and sent.spot == spot:
                 self._judge_light(sent, there, start=start, latest_epoch=latest_epoch)
 
@@ -333,34 +335,34 @@ class Ledger:
         """What was acknowledged before another one was sent stands before it; and of what one
         program has handed in, the order is kept, even among copies.
         """
-        for spot, book in self.books.items():
-            acked = sorted(book.acknowledged(), key=lambda sent: sent.answered_at)
+        for spot, ledger in self.partitions.items():
+            acked = sorted(ledger.acknowledged(), key=lambda sent: sent.answered_at)
             times = [sent.answered_at for sent in acked]
             ends = list(accumulate((s.base_offset + len(s.values) for s in acked), max))
             for sent in acked:
                 before = bisect_left(times, sent.sent_at)
                 end = ends[before - 1] if before else 0
                 demand(end <= sent.base_offset, f"{spot}: {sent} stands before {end}")
-            _judge_lines(book)
+            _judge_lines(ledger)
 
     @property
     def copies(self) -> int:
         """Values that stand twice, or more often."""
-        books = self.books.values()
-        return sum(len(book.offsets_of(value)) > 1 for book in books for value in book.sent)
+        ledgers = self.partitions.values()
+        return sum(len(ledger.offsets_of(value)) > 1 for ledger in ledgers for value in ledger.sent)
 
 
-def _judge_lines(book: SpotBook) -> None:
+def _judge_lines(ledger: PartitionLedger) -> None:
     lines: defaultdict[str, list[Sent]] = defaultdict(list)
-    for sent in sorted(book.acknowledged(), key=lambda sent: sent.sent_at):
+    for sent in sorted(ledger.acknowledged(), key=lambda sent: sent.sent_at):
         if sent.line:
             lines[sent.line].append(sent)
-    is_complete = not book.expires and not book.deleted_to  # first copies are where they were
+    is_complete = not ledger.expires and not ledger.deleted_to  # first copies are where they were
     for before, after in (pair for line in lines.values() for pair in pairwise(line)):
         in_order = before.base_offset < after.base_offset
-        demand(in_order, f"{book.spot}: {after} was handed in after {before}")
-        firsts = [min(book.offsets_of(sent.values[0])) for sent in (before, after)]
+        demand(in_order, f"{ledger.spot}: {after} was handed in after {before}")
+        firsts = [min(ledger.offsets_of(sent.values[0])) for sent in (before, after)]
         demand(
             firsts[0] < firsts[1] or not is_complete,
-            f"{book.spot}: the first copy of {after} is before that of {before}: {firsts}",
+            f"{ledger.spot}: the first copy of {after} is before that of {before}: {firsts}",
         )

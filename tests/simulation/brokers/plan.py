@@ -36,14 +36,14 @@ PROCESS_KINDS = (
 )  # fmt: skip
 DISK_KINDS = ("slow_disk", "frozen_disk", "failing_disk", "full_disk", "lost_disk", "lost_disk")
 TOPIC_KINDS = ("churn", "delete_records", "absence", "recreate")
-PLOT_KINDS = (
+SCRIPT_KINDS = (
     "comeback", "newcomer", "secession", "last_one", "outsider", "blink", "darkness",
     "amnesia", "oblivion", "trimmed",
 )  # fmt: skip
-KINDS = (*NETWORK_KINDS, *ROLE_KINDS, *PROCESS_KINDS, *DISK_KINDS, *TOPIC_KINDS, *PLOT_KINDS)
+KINDS = (*NETWORK_KINDS, *ROLE_KINDS, *PROCESS_KINDS, *DISK_KINDS, *TOPIC_KINDS, *SCRIPT_KINDS)
 # What takes away more than one page cache: a topic that trusts it may lose records by that.
 POWER_KINDS = ("power_midway", "power_of_all", "blink", "darkness", "amnesia", "oblivion")
-# Who lags leaves an in-sync set before who is silent is deposed; then some plots have time.
+# Who lags leaves an in-sync set before who is silent is deposed; then some scripts have time.
 SLOW_SESSION_KINDS = ("newcomer", "secession")
 BUSY_PAIRS = 4  # of producers and partitions
 SDK_SHARE = 0.5  # of worlds in which programs use the SDK, too

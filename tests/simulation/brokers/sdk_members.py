@@ -22,7 +22,7 @@ from raftmq.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from tests.simulation.brokers.group_ledger import BEFORE, GroupBook
+from tests.simulation.brokers.group_ledger import BEFORE, GroupLedger
 from tests.simulation.brokers.group_life import Life
 from tests.simulation.brokers.sdk_clients import HEALED_SECONDS_MAX, SdkProgram
 from tests.simulation.raft.checks import demand
@@ -51,34 +51,34 @@ class SdkGroup:
 
     def __init__(self, world: World, plan: GroupPlan) -> None:
         self._world, self.plan = world, plan
-        self.book = GroupBook(world, plan)
+        self.ledger = GroupLedger(world, plan)
         self.is_over = False
         self._members = [SdkMember(world, self, number) for number in range(plan.member_count)]
 
     async def run(self) -> None:
         ends: dict[Spot, int] = {}
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.book.watch)
+            nursery.start_soon(self.ledger.watch)
             async with trio.open_nursery() as members:
                 for member in self._members:
                     members.start_soon(member.run)
                 while not self._world.is_closing:  # noqa: ASYNC110  # has no event
                     await trio.sleep(0.2)
-                ends = self.book.ends()
+                ends = self.ledger.ends()
                 await self._wait_settled(ends)
                 self.is_over = True
             nursery.cancel_scope.cancel()
         await trio.sleep(1.0)  # images show the last commits
-        self.book.judge(ends)
+        self.ledger.judge(ends)
 
     async def _wait_settled(self, ends: dict[Spot, int]) -> None:
         """As long as it takes, where each record is committed for itself on a slow disk; but time
         in which no member gets new partitions is short.
         """
-        book, handed, until = self.book, -1, 0.0
-        while problem := book.unsettled(ends, self.plan.member_count):
-            if book.record_count > handed:
-                handed, until = book.record_count, trio.current_time() + HEALED_SECONDS_MAX
+        ledger, handed, until = self.ledger, -1, 0.0
+        while problem := ledger.unsettled(ends, self.plan.member_count):
+            if ledger.record_count > handed:
+                handed, until = ledger.record_count, trio.current_time() + HEALED_SECONDS_MAX
             demand(
                 trio.current_time() < until, f"{self.plan.name} does not come to rest: {problem}"
             )
@@ -87,7 +87,7 @@ class SdkGroup:
     @property
     def client_names(self) -> list[str]:
         """The machines of those that are there."""
-        return [life.name for life in self.book.lives]
+        return [life.name for life in self.ledger.lives]
 
 
 class SdkMember(SdkProgram):
@@ -190,7 +190,8 @@ class MemberLife:
         given: dict[str, Any],
     ) -> None:
         self._program, self.name, self._topics, self._given = program, name, topics, given
-        self._world, self._random, self._book = program.world, program._random, program.group.book
+        self._world, self._random = program.world, program._random
+        self._ledger = program.group.ledger
         self.fate = ""
         self._life: Life | None = None
         self._scope = trio.CancelScope()
@@ -209,19 +210,19 @@ class MemberLife:
                 self._life = Life(self.name, consumer, self._topics)
                 try:
                     async with consumer:
-                        self._book.lives.append(self._life)
+                        self._ledger.lives.append(self._life)
                         await self._work(consumer, self._life)
                 finally:
                     self._end()
 
     def _end(self) -> None:
-        if self._life in self._book.lives:
-            self._book.lives.remove(self._life)
+        if self._life in self._ledger.lives:
+            self._ledger.lives.remove(self._life)
 
     def _on_rebalance(self, rebalance: Any) -> None:
         self._program.trace(f"{self.name} {rebalance}")
         assert self._life is not None, "told before it began"
-        self._book.on_rebalance(self._life, rebalance)
+        self._ledger.on_rebalance(self._life, rebalance)
 
     @property
     def _is_done(self) -> bool:
@@ -242,7 +243,7 @@ class MemberLife:
                     raise FailedError
                 with self._going_on(), trio.move_on_after(self._random.choice((0.02, 0.3, 2.0))):
                     await self._random.choice(ways)(consumer, life)
-            self._book.on_done(life.hand)
+            self._ledger.on_done(life.hand)
         finally:
             life.hand.clear()
 
@@ -260,7 +261,7 @@ class MemberLife:
 
     async def _read_records(self, consumer: Consumer, life: Life) -> None:
         while not self._is_done and not self.fate:
-            self._book.on_done(life.hand)
+            self._ledger.on_done(life.hand)
             record = await anext(consumer)
             self._note(life, (record.topic, record.partition), record.offset, record.value)
             await self._maybe_work(consumer, life, record)
@@ -281,7 +282,7 @@ class MemberLife:
                 with trio.move_on_after(0.5):
                     await self._next_batch(life, batches)
                 await trio.sleep(self._random.choice((0.0, 0.5)))
-                self._book.on_done(life.held)
+                self._ledger.on_done(life.held)
             finally:  # what is broken off is done once the next is asked for
                 life.hand, life.held = life.held + life.hand, []
 
@@ -293,12 +294,12 @@ class MemberLife:
             await trio.sleep(0.01 if self._world.is_repaired else seconds)
         draw = self._random.random()
         if draw > _BY_HAND_FROM.get(self._given["commit"], 1.0):
-            self._book.on_done(life.hand)
+            self._ledger.on_done(life.hand)
             with suppress(IllegalGeneration, RebalanceInProgress, UnknownMemberId):
                 await consumer.commit(work if draw < 0.95 else None)
 
     async def _next_batch(self, life: Life, batches: Batches) -> ConsumedBatch:
-        self._book.on_done(life.hand)
+        self._ledger.on_done(life.hand)
         batch = await anext(batches)
         for offset, value in zip(batch.offsets, batch.values, strict=True):
             self._note(life, (batch.topic, batch.partition), offset, value)
@@ -306,4 +307,4 @@ class MemberLife:
 
     def _note(self, life: Life, key: tuple[str, int], offset: int, value: object) -> None:
         assert isinstance(value, bytes), f"a value that nobody sends: {value!r}"
-        self._book.on_handed_out(life, key, offset, value)
+        self._ledger.on_handed_out(life, key, offset, value)

@@ -17,7 +17,7 @@ from tests.simulation.raft.checks import demand
 
 if TYPE_CHECKING:
     from raftmq.client.consumer.consumer import Consumer
-    from tests.simulation.brokers.ledger import SpotBook
+    from tests.simulation.brokers.ledger import PartitionLedger
     from tests.simulation.brokers.world import World
 
 Key: TypeAlias = tuple[str, int]
@@ -60,71 +60,75 @@ class Reading:
 
     def on_record(self, key: Key, offset: int, value: bytes) -> None:
         demand(key not in self._consumer.paused, f"{self._name}: {key} {offset} is paused")
-        book = self._book(key)
+        ledger = self._ledger(key)
         expected = self.expected.get(key)
-        if book is not None:
-            self._write_down(key, book, offset, value)
+        if ledger is not None:
+            self._write_down(key, ledger, offset, value)
         if expected is None:
-            self._judge_first(key, offset, book)
-        elif offset != expected and not self._may_go_on(key, offset, expected, book):
-            self._step_over(key, expected, offset, book)
+            self._judge_first(key, offset, ledger)
+        elif offset != expected and not self._may_go_on(key, offset, expected, ledger):
+            self._step_over(key, expected, offset, ledger)
         self.expected[key] = offset + 1
         self._note_topic(key)
-        if book is not None:
+        if ledger is not None:
             self._world.ledger.reads += 1
-            book.see(offset, value, self._name)
+            ledger.see(offset, value, self._name)
 
-    def _judge_first(self, key: Key, offset: int, book: SpotBook | None) -> None:
+    def _judge_first(self, key: Key, offset: int, ledger: PartitionLedger | None) -> None:
         """What was deleted or not yet there when reading began: only that may be missing."""
-        is_known = key in self._from_start and offset and book is not None
-        if is_known and book is not None and not book.may_have_deleted(offset - 1):
-            self._step_over(key, book.deleted_to, offset, book)
+        is_known = key in self._from_start and offset and ledger is not None
+        if is_known and ledger is not None and not ledger.may_have_deleted(offset - 1):
+            self._step_over(key, ledger.deleted_to, offset, ledger)
         self._from_start.discard(key)
 
-    def _step_over(self, key: Key, expected: int, offset: int, book: SpotBook | None) -> None:
+    def _step_over(
+        self, key: Key, expected: int, offset: int, ledger: PartitionLedger | None
+    ) -> None:
         """Control records of named producers are handed out to no consumer."""
-        may_be = self._world.plan.tasks and book is not None and expected < offset
+        may_be = self._world.plan.tasks and ledger is not None and expected < offset
         demand(may_be, f"{self._name}: {key} goes on at {offset}, expected {expected}")
-        assert book is not None
+        assert ledger is not None
         if self._reset != "none":  # after a reset it goes on behind what was deleted
-            expected = max(expected, book.deleted_to)
-        book.skip(expected, offset, self._name)
+            expected = max(expected, ledger.deleted_to)
+        ledger.skip(expected, offset, self._name)
 
-    def _may_go_on(self, key: Key, offset: int, expected: int, book: SpotBook | None) -> bool:
+    def _may_go_on(
+        self, key: Key, offset: int, expected: int, ledger: PartitionLedger | None
+    ) -> bool:
         """Where else to go on was said when the consumer was made."""
         if self._is_another_topic(key) and self._reset != "none":
             return True
         is_legal = self._reset != "none" and offset > expected
-        is_legal = is_legal and (book is None or book.may_have_deleted(expected))
+        is_legal = is_legal and (ledger is None or ledger.may_have_deleted(expected))
         if self._reset == "earliest":
-            is_legal = is_legal and (book is None or book.may_have_deleted(offset - 1))
+            is_legal = is_legal and (ledger is None or ledger.may_have_deleted(offset - 1))
         return is_legal
 
     # For the history
 
-    def _write_down(self, key: Key, book: SpotBook, offset: int, value: bytes) -> None:
+    def _write_down(self, key: Key, ledger: PartitionLedger, offset: int, value: bytes) -> None:
         """Before it is judged. After a reset, or a possible one, its expectations begin anew."""
         expected = self.expected.get(key)
         has_gone = expected is not None and offset != expected
-        may_be_here = has_gone and self._may_go_on(key, offset, expected or 0, book)
-        reader = self._readers.get(book.spot)
+        may_be_here = has_gone and self._may_go_on(key, offset, expected or 0, ledger)
+        reader = self._readers.get(ledger.spot)
         if reader is None:
-            reader = self._readers[book.spot] = Reader(self._world.history, book.spot)
+            reader = self._readers[ledger.spot] = Reader(self._world.history, ledger.spot)
         if may_be_here or reader.following != expected:
-            reader.begin(from_beginning=not may_be_here and self._is_first(key, offset, book))
+            reader.begin(from_beginning=not may_be_here and self._is_first(key, offset, ledger))
         reader.note(offset, text_of(value))
 
-    def _is_first(self, key: Key, offset: int, book: SpotBook) -> bool:
+    def _is_first(self, key: Key, offset: int, ledger: PartitionLedger) -> bool:
         """Whether it should be the first record of all; what was deleted is none of them."""
         is_wanted = key in self._from_start or self.expected.get(key) == 0
-        return is_wanted and (not offset or not book.may_have_deleted(offset - 1))
+        return is_wanted and (not offset or not ledger.may_have_deleted(offset - 1))
 
     def flush(self) -> None:
         """What was read since the last time is one poll."""
         for spot, reader in self._readers.items():
             key = spot.topic, spot.partition
-            book = self._book(key) if key in self._consumer.assignment else None
-            is_read = book is not None and book.spot == spot
+            ledger = self._ledger(key) if key in self._consumer.assignment else None
+            is_read = ledger is not None and ledger.spot == spot
             reader.flush(self._consumer.high_watermark(*key) if is_read else None)
 
     def judge_positions(self) -> None:
@@ -140,11 +144,11 @@ class Reading:
 
     def _go_on_from(self, key: Key, expected: int, position: int) -> None:
         """The consumer has stepped over something, and not handed out anything since."""
-        book = self._book(key)
-        self._step_over(key, expected, position, book)
+        ledger = self._ledger(key)
+        self._step_over(key, expected, position, ledger)
         self.expected[key] = position
-        if book is not None and book.spot in self._readers:
-            self._readers[book.spot].skip(position)
+        if ledger is not None and ledger.spot in self._readers:
+            self._readers[ledger.spot].skip(position)
 
     def on_error(self, error: RaftmqError) -> Key | None:
         """Which partition has lost its place, if that is what it says."""
@@ -153,9 +157,9 @@ class Reading:
             return None
         key = error.topic or "", -1 if error.partition is None else error.partition
         demand(key in self._consumer.assignment, f"{self._name}: of what? {error!r}")
-        book, expected = self._book(key), self.expected.get(key)
-        if book is not None and expected is not None and not self._is_another_topic(key):
-            was_deleted = book.may_have_deleted(expected)
+        ledger, expected = self._ledger(key), self.expected.get(key)
+        if ledger is not None and expected is not None and not self._is_another_topic(key):
+            was_deleted = ledger.may_have_deleted(expected)
             demand(was_deleted, f"{self._name}: {key} at {expected}: {error!r}")
         return key
 
@@ -171,16 +175,16 @@ class Reading:
         """A seek may take effect in a topic that was created meanwhile."""
         return self._topic_ids.get(key, self._topic_id(key)) != self._topic_id(key)
 
-    def _book(self, key: Key) -> SpotBook | None:
+    def _ledger(self, key: Key) -> PartitionLedger | None:
         """Of the topic that is read; None if it is one of which the ledger does not know."""
         topic_id = self._topic_id(key)
         for (topic, life), known in self._world.topic_ids.items():
             if topic == key[0] and known == topic_id:
-                return self._world.ledger.book(Spot(topic, key[1], life))
+                return self._world.ledger.of(Spot(topic, key[1], life))
         return None
 
     def is_alive(self, key: Key) -> bool:
         """Whether the topic that is read is still there."""
         topic, partition = key
         spot = Spot(topic, partition, self._world.lives.get(topic, 0))
-        return spot in self._world.spots() and self._book(key) is self._world.ledger.book(spot)
+        return spot in self._world.spots() and self._ledger(key) is self._world.ledger.of(spot)

@@ -15,7 +15,7 @@ import trio
 
 from raftmq.errors import ProducerFenced, RaftmqError, ReplayMismatch
 from tests.simulation.brokers.sdk_clients import HEALED_SECONDS_MAX, SdkProgram
-from tests.simulation.brokers.task_ledger import TaskBook
+from tests.simulation.brokers.task_ledger import TaskLedger
 from tests.simulation.raft.checks import Violation, demand
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class SdkTask(SdkProgram):
 
     def __init__(self, world: World, number: int, plan: TaskPlan) -> None:
         super().__init__(world, f"t{number}")
-        self.book, self.plan = TaskBook(world, self.name), plan
+        self.ledger, self.plan = TaskLedger(world, self.name), plan
         self.succession, self.gives_up = trio.Event(), False
 
     async def run(self) -> None:
@@ -64,7 +64,7 @@ class SdkTask(SdkProgram):
 
     def _draw(self, topics: list[str]) -> Generation:
         topic = self._random.choice(topics)
-        return self.book.draw(self._random, topic, self.plan.rows_max)
+        return self.ledger.draw(self._random, topic, self.plan.rows_max)
 
     async def _work_off(self, generation: Generation, runs: trio.Nursery) -> None:
         """Until a run has completed, the generation is given up, or the topic is gone."""
@@ -136,17 +136,17 @@ class Run:
 
     def __init__(self, task: SdkTask, generation: Generation) -> None:
         self._task, self._world, self._random = task, task.world, task._random
-        self._book, self.generation = task.book, generation
-        self.machine = f"{task.name}.{self._book.runs}"
+        self._ledger, self.generation = task.ledger, generation
+        self.machine = f"{task.name}.{self._ledger.runs}"
         self._options = task.draw_options()
         self._steps = self._random.choice((1, 5, CHUNK_MAX))
         self._scope, self.is_over = trio.CancelScope(), trio.Event()
         self._producer: Producer | None = None
         self._waiting: list[tuple[Row, Delivery, bool]] = []
-        self.overtaken = [run for run in self._book.under_way if run.is_fenced]
+        self.overtaken = [run for run in self._ledger.under_way if run.is_fenced]
         rows = {spot: generation.of(spot) for spot in generation.spots}
         self._history = self._world.history.on_run(generation.label, rows)
-        self._book.begin(self)
+        self._ledger.begin(self)
         task.trace(f"{self} {len(generation.rows)} rows {self._options}")
 
     def __str__(self) -> str:
@@ -168,7 +168,7 @@ class Run:
     def _is_late(self) -> bool:
         return any(
             self in run.overtaken and run.is_fenced
-            for run in self._book.under_way
+            for run in self._ledger.under_way
             if run.generation.topic == self.generation.topic
         )
 
@@ -183,7 +183,7 @@ class Run:
                 told = await self._try()
         finally:
             self._take_down(told)
-            self._book.end(self)
+            self._ledger.end(self)
             self.is_over.set()
 
     async def _try(self) -> str:
@@ -197,7 +197,7 @@ class Run:
                 self._finish()
         except RaftmqError as error:
             demand(not isinstance(error, ReplayMismatch), f"{self}: {error!r}")
-            self._book.refused += isinstance(error, ProducerFenced)
+            self._ledger.refused += isinstance(error, ProducerFenced)
             return repr(error)
         return ""
 
@@ -268,7 +268,7 @@ class Run:
 
     def _on_told(self, row: Row, offset: int, *, is_late: bool) -> None:
         if offset >= 0:  # others were skipped
-            self._book.on_told(self, row, offset, is_late=is_late)
+            self._ledger.on_told(self, row, offset, is_late=is_late)
             self._history.on_row(row.spot, row.index, offset)
 
 

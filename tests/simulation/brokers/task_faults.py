@@ -97,7 +97,7 @@ class TaskFaults:
         found: list[tuple[SdkTask, Run]] = []
 
         def look() -> bool:
-            newest = [(task, task.book.under_way[-1:]) for task in self._world.tasks]
+            newest = [(task, task.ledger.under_way[-1:]) for task in self._world.tasks]
             found[:] = [(task, run) for task, runs in newest for run in runs if is_fit(run)]
             return bool(found)
 
@@ -116,6 +116,6 @@ class TaskFaults:
         task.succession.set()
 
         def is_done() -> bool:
-            return any(run is not before and run.is_fenced for run in task.book.under_way[-1:])
+            return any(run is not before and run.is_fenced for run in task.ledger.under_way[-1:])
 
         return await until(is_done, seconds=seconds)

@@ -50,7 +50,7 @@ class Generation:
         return list(dict.fromkeys(row.spot for row in self.rows))
 
 
-class TaskBook:
+class TaskLedger:
     """Attributes:
     under_way: runs that go on, the newest last.
     runs: how many there were.
@@ -104,21 +104,21 @@ class TaskBook:
         """
         demand(not is_late, f"{run}: {row} was taken at {offset}, and a later run was fenced")
         ledger = self._world.ledger
-        ledger.on_row_told(ledger.book(row.spot).sent[row.value], offset)
+        ledger.on_row_told(ledger.of(row.spot).sent[row.value], offset)
 
     # In the end
 
     def judge(self) -> None:
         for spot in self._world.spots():
-            book = self._world.ledger.book(spot)
-            if not book.may_have_deleted(0):  # and a name forgotten with it
+            ledger = self._world.ledger.of(spot)
+            if not ledger.may_have_deleted(0):  # and a name forgotten with it
                 self._judge_spot(spot)
 
     def _judge_spot(self, spot: Spot) -> None:
-        book, places = self._world.ledger.book(spot), list[tuple[bytes, int]]()
+        ledger, places = self._world.ledger.of(spot), list[tuple[bytes, int]]()
         for generation in self.generations:
             values = generation.of(spot)
-            found = [book.offsets_of(value) for value in values]
+            found = [ledger.offsets_of(value) for value in values]
             known = [bool(offsets) for offsets in found]
             what = f"{generation.label} in {spot}"
             missing = [value for value, is_known in zip(values, known, strict=True) if not is_known]

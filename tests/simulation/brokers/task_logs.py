@@ -36,12 +36,12 @@ class _Known(NamedTuple):
 def judge_names(world: World) -> None:
     for spot in world.spots() if world.tasks else ():
         rows = {
-            (named_producer_id(task.book.name), generation.label.generation): generation.of(spot)
+            (named_producer_id(task.ledger.name), generation.label.generation): generation.of(spot)
             for task in world.tasks
-            for generation in task.book.generations
+            for generation in task.ledger.generations
         }
         # Of what may have been deleted names may be forgotten.
-        if not world.ledger.book(spot).may_have_deleted(0):
+        if not world.ledger.of(spot).may_have_deleted(0):
             replica = next(iter(replicas_of(world, spot).values()))
             judge_log(spot, content_of(replica, replica.log.log_start_offset), rows)
 

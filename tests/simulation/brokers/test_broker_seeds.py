@@ -67,7 +67,7 @@ def test_tasks_are_broken_off_and_overtaken() -> None:
     worlds = [World(0, seconds=2 * GATE_SECONDS, kinds=(kind,)) for kind in TASK_KINDS]
     for world in worlds:
         world.play()
-    books = [task.book for world in worlds for task in world.tasks]
-    assert sum(book.finished for book in books) >= 10
-    assert sum(book.runs - len(book.generations) for book in books) >= 10
-    assert sum(book.refused for book in books) >= 3
+    ledgers = [task.ledger for world in worlds for task in world.tasks]
+    assert sum(ledger.finished for ledger in ledgers) >= 10
+    assert sum(ledger.runs - len(ledger.generations) for ledger in ledgers) >= 10
+    assert sum(ledger.refused for ledger in ledgers) >= 3

@@ -27,6 +27,6 @@ FOUND = [
 @pytest.mark.teeth
 @pytest.mark.parametrize("seed", FOUND)
 def test_what_a_world_has_found_stays_found(seed: int) -> None:
-    """The same troubles, the same clients."""
+    """The same faults, the same clients."""
     found = failure(seed)
     assert found is None, found

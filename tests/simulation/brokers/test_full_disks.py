@@ -104,7 +104,7 @@ class FullDisks(World):
         self._room_every, self.tasks = room_every, []
         self.plan = self.plan._replace(topics=(TOPIC,), lag_seconds=10.0, ends_dark=False)
 
-    async def _trouble(self) -> None:
+    async def _inject_faults(self) -> None:
         await self._wait_whole("before the disk is full")
         loader = Loader(self)
         async with trio.open_nursery() as clients:

@@ -138,7 +138,7 @@ async def test_a_call_is_told_record_by_record_where_copies_may_be_deleted() -> 
     second = hand_in(world, b"b", after=first)
     for offset, sent in enumerate((first, second), 9):
         world.ledger.on_delivered(sent, 0, offset, is_repeated=True, leader_epoch=0)
-    world.ledger.book(first.spot).deleted_to = 6
+    world.ledger.of(first.spot).deleted_to = 6
     reader = Reader(world.history, first.spot)
     reader.ask(6)
     reader.get([[6, "b"]])
@@ -276,7 +276,7 @@ def _judge_clients(world: World, events: list[Event]) -> None:
     ledger = world.ledger
     acked = [event.value for event in events if event.f == "send" and event.type is Type.OK]
     values = [(one["key"], value) for one in acked for value in one["values"]]
-    sents = {id(sent): sent for book in ledger.books.values() for sent in book.sent.values()}
+    sents = {id(sent): sent for one in ledger.partitions.values() for sent in one.sent.values()}
     done = [sent for sent in sents.values() if sent.outcome is Outcome.OK]
     assert sorted(values) == sorted(
         (str(sent.spot), value.decode()) for sent in done for value in sent.values

@@ -46,7 +46,7 @@ TOPIC = TopicPlan(
 class RottingDisks(World):
     """`by_follower`: who reads what is rotten; else a consumer does, from the beginning."""
 
-    strokes = 3
+    flips = 3
 
     def __init__(self, seed: int, *, by_follower: bool) -> None:
         super().__init__(seed)
@@ -60,12 +60,12 @@ class RottingDisks(World):
         if record.getMessage().startswith("rot found"):
             self.found.append(record.getMessage())
 
-    async def _trouble(self) -> None:
+    async def _inject_faults(self) -> None:
         await self._wait_whole("before anything rots")
         loader = Loader(self)
         async with trio.open_nursery() as clients:
             clients.start_soon(loader.run)
-            for number in range(self.strokes):
+            for number in range(self.flips):
                 await trio.sleep(CHECKPOINT_SECONDS)
                 await self._wait_whole("before anything rots", is_busy=True)
                 await self._strike(number)
@@ -139,7 +139,7 @@ class EachRotten(RottingDisks):
     leader's. `at_once`: each broker has met its own; else a consumer does, from leader to leader.
     """
 
-    strokes = 1
+    flips = 1
 
     def __init__(self, seed: int, order: tuple[int, ...], *, at_once: bool) -> None:
         super().__init__(seed, by_follower=False)

@@ -11,7 +11,7 @@ from raftmq.model import RecordFormat
 from raftmq.wire.batch.header import Account, named_producer_id
 from raftmq.wire.batch.records import encode_batch, encode_fence
 from tests.simulation.brokers.ledger import Spot, end_of, records_in
-from tests.simulation.brokers.task_ledger import Generation, Row, TaskBook
+from tests.simulation.brokers.task_ledger import Generation, Row, TaskLedger
 from tests.simulation.brokers.task_logs import judge_log
 from tests.simulation.brokers.test_histories import TOPIC, make_world
 from tests.simulation.raft.checks import Violation
@@ -110,23 +110,23 @@ async def test_fences_are_no_records() -> None:
 # -- what clients saw --------------------------------------------------------------------------
 
 
-def make_book() -> tuple[TaskBook, Generation]:
+def make_ledger() -> tuple[TaskLedger, Generation]:
     """One generation with three rows in one partition."""
-    book = TaskBook(make_world(), "t0")
-    generation = book.draw(Random(1), TOPIC, 1)
+    ledger = TaskLedger(make_world(), "t0")
+    generation = ledger.draw(Random(1), TOPIC, 1)
     generation.rows[:] = [Row(SPOT, index, b"%d" % index) for index in range(3)]
     for row in generation.rows:
-        book._world.ledger.on_row(row.spot, row.value)
-    return book, generation
+        ledger._world.ledger.on_row(row.spot, row.value)
+    return ledger, generation
 
 
-def judged(book: TaskBook, offsets: dict[int, int]) -> str:
+def judged(task: TaskLedger, offsets: dict[int, int]) -> str:
     """With rows at these offsets."""
-    ledger = book._world.ledger
+    ledger = task._world.ledger
     try:
         for index, offset in offsets.items():
-            ledger.book(SPOT).see(offset, b"%d" % index, "log")
-        book._judge_spot(SPOT)
+            ledger.of(SPOT).see(offset, b"%d" % index, "log")
+        task._judge_spot(SPOT)
     except Violation as found:
         return str(found)
     return ""
@@ -134,31 +134,31 @@ def judged(book: TaskBook, offsets: dict[int, int]) -> str:
 
 async def test_rows_of_a_generation_that_goes_on() -> None:
     """Some of them, from the first one on."""
-    assert judged(make_book()[0], {}) == ""
-    assert judged(make_book()[0], {0: 3, 1: 5}) == ""
-    assert judged(make_book()[0], {0: 3, 2: 5}).endswith("of its 3 rows only 2 stand there")
-    assert "stands at 5, and" in judged(make_book()[0], {0: 5, 1: 3})
+    assert judged(make_ledger()[0], {}) == ""
+    assert judged(make_ledger()[0], {0: 3, 1: 5}) == ""
+    assert judged(make_ledger()[0], {0: 3, 2: 5}).endswith("of its 3 rows only 2 stand there")
+    assert "stands at 5, and" in judged(make_ledger()[0], {0: 5, 1: 3})
 
 
 async def test_rows_of_a_generation_that_is_finished() -> None:
     """All of them, each once."""
-    book, generation = make_book()
+    ledger, generation = make_ledger()
     generation.is_finished = True
-    assert judged(book, {0: 3, 1: 5}).endswith("[b'2'] are missing")
-    assert judged(book, {2: 6}) == ""
-    assert "b'2' stands at topic-0-0 [6, 7]" in judged(book, {2: 7})
+    assert judged(ledger, {0: 3, 1: 5}).endswith("[b'2'] are missing")
+    assert judged(ledger, {2: 6}) == ""
+    assert "b'2' stands at topic-0-0 [6, 7]" in judged(ledger, {2: 7})
 
 
 async def test_what_somebody_has_stepped_over() -> None:
     """It must be no client's record, as is known then or in the end."""
-    book = make_book()[0]._world.ledger.book(SPOT)
-    book.skip(2, 4, "c")
-    assert book.empty == {2: "c", 3: "c"}
-    book.see(4, b"0", "d")
+    ledger = make_ledger()[0]._world.ledger.of(SPOT)
+    ledger.skip(2, 4, "c")
+    assert ledger.empty == {2: "c", 3: "c"}
+    ledger.see(4, b"0", "d")
     with pytest.raises(Violation, match=r"c: steps over b'0' at topic-0-0 4"):
-        book.skip(4, 5, "c")
-    ledger = make_book()[0]._world.ledger
-    ledger.book(SPOT).skip(1, 2, "c")
+        ledger.skip(4, 5, "c")
+    ledger = make_ledger()[0]._world.ledger
+    ledger.of(SPOT).skip(1, 2, "c")
     found = list(records_in(Log().fence(1, 0, 0).rows(1, 0, 0).data))
     ledger.on_row(SPOT, found[0].value)
     with pytest.raises(Violation, match=r"\[\(1, 'c'\)\] have stepped over \[b'1/0'\]"):

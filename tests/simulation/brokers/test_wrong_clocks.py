@@ -60,7 +60,7 @@ class WrongClocks(World):
     def has_done_enough(self) -> bool:
         return True
 
-    async def _trouble(self) -> None:
+    async def _inject_faults(self) -> None:
         *others, fresh = sorted(self.spots(), key=self._is_led_by_victim)
         demand(sum(map(self._is_led_by_victim, self.spots())) > 1, "it leads too little")
         await Filler(self, "p0", others).run()

@@ -126,15 +126,16 @@ class World(SimulatedWorld):
             f"seed {self.seed}: {self.plan.broker_count} brokers, {ledger.acknowledged} done,"
             f" {ledger.unknown} unknown, {ledger.failed} failed, {ledger.reads} read,"
             f" {self.nemesis.counts.total()} faults, {ledger.lost_lightly} lost lightly,"
-            f" {ledger.copies} twice, {sum(group.book.handed for group in self.groups)} in groups,"
+            f" {ledger.copies} twice,"
+            f" {sum(group.ledger.handed for group in self.groups)} in groups,"
             f"{self._told_of_tasks()}"
             f" healed in {self.heal_seconds:.1f} s, {self.end_seconds:.0f} s, {self.digest[:16]}"
         )
 
     def _told_of_tasks(self) -> str:
-        books = [task.book for task in self.tasks]
-        finished, runs = sum(book.finished for book in books), sum(book.runs for book in books)
-        return f" {finished} generations in {runs} runs," if books else ""
+        ledgers = [task.ledger for task in self.tasks]
+        finished, runs = sum(one.finished for one in ledgers), sum(one.runs for one in ledgers)
+        return f" {finished} generations in {runs} runs," if ledgers else ""
 
     # What there is
 
@@ -147,7 +148,7 @@ class World(SimulatedWorld):
         }  # fmt: skip
         names = [f"{kind}{number}" for kind, end in counts.items() for number in range(end)]
         names += [name for group in self.groups for name in group.client_names]
-        return [*names, *(run.machine for task in self.tasks for run in task.book.under_way)]
+        return [*names, *(run.machine for task in self.tasks for run in task.ledger.under_way)]
 
     def living_topics(self) -> list[str]:
         return [name for name, count in self.topics.items() if count and name not in self.deleted]
@@ -212,7 +213,7 @@ class World(SimulatedWorld):
         return self.ledger.acknowledged >= DONE_MIN * self.plan.seconds / SECONDS
 
     def has_done_enough(self) -> bool:
-        return self.is_busy() and all(task.book.has_done_enough for task in self.tasks)
+        return self.is_busy() and all(task.ledger.has_done_enough for task in self.tasks)
 
     async def main(self) -> None:
         with trio.fail_after(30 * (self.plan.seconds + HEAL_SECONDS_MAX)):
@@ -238,7 +239,7 @@ class World(SimulatedWorld):
         await self.nursery.start(self.operator.run)
         self.nursery.start_soon(watch_log_starts, self)
         await self._begin()
-        await self._trouble()
+        await self._inject_faults()
         self.history.on_phase("final")
         await self._judge()
         if self.plan.ends_dark and not self.plan.trusts_page_cache:
@@ -256,7 +257,7 @@ class World(SimulatedWorld):
         for topic in self.plan.topics:
             demand(await self.operator.make_topic(topic), "no topic can be made")
 
-    async def _trouble(self) -> None:
+    async def _inject_faults(self) -> None:
         self.history.on_phase("faults")
         async with trio.open_nursery() as clients:
             for number in range(self.plan.producer_count):
@@ -271,8 +272,8 @@ class World(SimulatedWorld):
                 clients.start_soon(group.run)
             for task in self.tasks:
                 clients.start_soon(task.run)
-            with trio.move_on_after(self.plan.seconds) as trouble:
-                clients.start_soon(self.prolong, trouble)
+            with trio.move_on_after(self.plan.seconds) as faults:
+                clients.start_soon(self.prolong, faults)
                 await self.nemesis.run()
             self._repair()
             began_at = trio.current_time()
@@ -335,7 +336,7 @@ class World(SimulatedWorld):
         self.ledger.judge_order()
         judge_names(self)
         for task in self.tasks:
-            task.book.judge()
+            task.ledger.judge()
 
     async def _darken(self) -> None:
         self.trace("all go dark")

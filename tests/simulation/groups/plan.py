@@ -56,7 +56,7 @@ class Plan:
     partition_count: int = 5  # of the first topic; the second has one less
     kinds: tuple[str, ...] = ()
     seconds: float = SECONDS
-    strike_seconds: float = 3.0  # between two troubles, on the average
+    strike_seconds: float = 3.0  # between two faults, on the average
     delay_seconds_max: float = 0.02  # of the network
     save_seconds_max: float = 0.05
 

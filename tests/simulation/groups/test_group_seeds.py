@@ -49,7 +49,7 @@ def test_groups_survive_many_troubles(first: int) -> None:
 @pytest.mark.teeth
 @pytest.mark.parametrize("seed", FOUND)
 def test_what_a_world_has_found_stays_found(seed: int) -> None:
-    """The same troubles, the same members."""
+    """The same faults, the same members."""
     found = failure(seed, seconds=SOAK_SECONDS)
     assert found is None, found
 

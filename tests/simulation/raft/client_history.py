@@ -37,7 +37,7 @@ class Block(NamedTuple):
     first: int | None
 
 
-class Book:
+class ClientHistory:
     """All that clients did, and were told.
 
     Attributes:
@@ -45,7 +45,7 @@ class Book:
     """
 
     def __init__(self) -> None:
-        self.history: list[Operation] = []
+        self.operations: list[Operation] = []
         self.acked: dict[tuple[str, int], int] = {}
         self.blocks: dict[tuple[int, int], Block] = {}
         self.clock = count(1)
@@ -54,12 +54,12 @@ class Book:
 
     @property
     def done(self) -> int:
-        known = [op for op in self.history if op.outcome is Outcome.OK]
+        known = [op for op in self.operations if op.outcome is Outcome.OK]
         answered = [block for block in self.blocks.values() if block.first is not None]
         return len(known) + len(answered) + len(self.acked)
 
     def judge_history(self) -> None:
-        violation = check(self.history, initial=NOTHING)
+        violation = check(self.operations, initial=NOTHING)
         demand(violation is None, f"{violation}")
 
     def judge_image(self, name: str, image: MetadataImage) -> None:

@@ -2,7 +2,7 @@
 
 They write, compare and read registers, and allocate producer ids with a command id that is retried
 until the outcome is known. An error's `definite` is taken as the outcome, and everything is
-recorded in the book.
+recorded in the history.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Client:
     """One client, with one thing to do at a time (or a burst of writes)."""
 
     def __init__(self, world: World, number: int) -> None:
-        self.world, self.book, self.number = world, world.book, number
+        self.world, self.history, self.number = world, world.history, number
         self._random = Random(f"{world.seed}/client/{number}")
         self._target = world.voters[number % len(world.voters)]
         self._epoch = NOTHING
@@ -123,7 +123,7 @@ class Client:
     async def _commit_register(
         self, kind: Kind, register: tuple[str, int], *, expected: int | None
     ) -> None:
-        value, invoked_at = next(self.book.values), next(self.book.clock)
+        value, invoked_at = next(self.history.values), next(self.history.clock)
         commit = StoredOffset(TOPIC, register[1], value, expected=expected)
         found: object = Unknown.VALUE
         try:
@@ -138,7 +138,7 @@ class Client:
         self._note(kind, register, outcome, invoked_at, value, expected, found)
 
     async def _read(self) -> None:
-        register, invoked_at = self._random.choice(REGISTERS), next(self.book.clock)
+        register, invoked_at = self._random.choice(REGISTERS), next(self.history.clock)
         quorum = self._target.quorum
         if quorum is None:
             self._choose(None)
@@ -158,14 +158,14 @@ class Client:
         self._note(Kind.READ, register, Outcome.OK, invoked_at, value, None, Unknown.VALUE)
 
     async def _append(self) -> None:
-        group, partition = "log", next(self.book.partitions)
-        value = next(self.book.values)
+        group, partition = "log", next(self.history.partitions)
+        value = next(self.history.values)
         padding = "." * self.world.plan.padding_bytes
         commit = StoredOffset(TOPIC, partition, value, metadata=padding)
         result = await self._try(_commits(group, commit))
         if result is not None:
             demand(result == OffsetsCommitted(), f"{result}")
-            self.book.acked[group, partition] = value
+            self.history.acked[group, partition] = value
 
     async def _burst(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -178,11 +178,11 @@ class Client:
         command = AllocateProducerIds(100 + self.number, self._epoch, size)
         command_id = CommandId(100 + self.number, self._epoch, sequence)
         key = self.number, sequence
-        self.book.blocks[key] = Block(self.number, self._epoch, sequence, size, None)
+        self.history.blocks[key] = Block(self.number, self._epoch, sequence, size, None)
         for _ in range(RETRIES_MAX):
             result = await self._try(command, command_id)
             if isinstance(result, ProducerIdBlock):
-                self.book.blocks[key] = self.book.blocks[key]._replace(first=result.first)
+                self.history.blocks[key] = self.history.blocks[key]._replace(first=result.first)
                 if self._random.random() > 0.2 or self.world.is_closing:
                     return
                 await self._ask_again(command, command_id, result)
@@ -214,8 +214,8 @@ class Client:
             timeout = self._random.choice((0.3, 1.0, 5.0))
             return await quorum.propose(command, command_id=command_id, timeout=timeout)
         except RaftmqError as error:
-            self.book.refused += error.definite
-            self.book.unknown += not error.definite
+            self.history.refused += error.definite
+            self.history.unknown += not error.definite
             self._choose(error)
             raise
 
@@ -242,12 +242,12 @@ class Client:
             key=f"{register[0]}-{register[1]}",
             outcome=outcome,
             invoked_at=invoked_at,
-            returned_at=next(self.book.clock),
+            returned_at=next(self.history.clock),
             value=value,
             expected=expected,
             found=found,
         )
-        self.book.history.append(operation)
+        self.history.operations.append(operation)
         self.world.trace(f"{operation}")
 
 

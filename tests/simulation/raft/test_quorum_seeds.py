@@ -19,7 +19,7 @@ SOAK_SEEDS = range(1000, 1400)
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_quorum_survives_its_troubles(seed: int) -> None:
-    """Crashes, cuts, lost disks, plots: nothing acknowledged is lost, every read is right."""
+    """Crashes, cuts, lost disks, scripts: nothing acknowledged is lost, every read is right."""
     found = failure(seed, seconds=GATE_SECONDS)
     assert found is None, found
 
@@ -48,6 +48,6 @@ def test_the_troubles_are_troubles() -> None:
     worlds = [World(3), World(4)]
     for world in worlds:
         world.play()
-    assert sum(world.book.done for world in worlds) >= 100
+    assert sum(world.history.done for world in worlds) >= 100
     assert sum(world.nemesis.counts.total() for world in worlds) >= 8
     assert sum(len(world.ledger.leaders) for world in worlds) >= 4

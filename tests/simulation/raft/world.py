@@ -21,7 +21,7 @@ from tests.simulation.fault_table import by_name
 from tests.simulation.machine_faults import CrashFaults, LinkFaults, StallFaults
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.raft.checks import Ledger, TooLittle, Violation, demand
-from tests.simulation.raft.client_history import Book
+from tests.simulation.raft.client_history import ClientHistory
 from tests.simulation.raft.clients import Client, propose_somewhere
 from tests.simulation.raft.fault_scripts import FaultScripts
 from tests.simulation.raft.faults import VoterDiskFaults, VoterInjector
@@ -48,11 +48,11 @@ class World(SimulatedWorld):
     module = "tests.simulation.raft"
     logger = logging.getLogger("raftmq.metadata")
     plan: Plan
-    clients: trio.Nursery  # for as long as there is trouble
+    clients: trio.Nursery  # for as long as faults strike
 
     def __init__(self, seed: int, *, seconds: float = SECONDS, kinds: tuple[str, ...] = ()) -> None:
         super().__init__(seed, draw_plan(seed, seconds, kinds), wanted=kinds)
-        self.ledger, self.book = Ledger(), Book()
+        self.ledger, self.history = Ledger(), ClientHistory()
         voter_ids = range(1, self.plan.voter_count + 1)
         self.addresses = {voter: Address(f"n{voter}", 9000) for voter in voter_ids}
         self.voters = [Voter(self, voter) for voter in voter_ids]
@@ -87,8 +87,8 @@ class World(SimulatedWorld):
     def __str__(self) -> str:
         faults = sum(self.nemesis.counts.values())
         return (
-            f"seed {self.seed}: {self.plan.voter_count} voters, {self.book.done} done,"
-            f" {self.book.unknown} unknown, {self.book.refused} refused, {faults} faults,"
+            f"seed {self.seed}: {self.plan.voter_count} voters, {self.history.done} done,"
+            f" {self.history.unknown} unknown, {self.history.refused} refused, {faults} faults,"
             f" {len(self.ledger.leaders)} leaders, {len(self.ledger.versions)} commands,"
             f" healed in {self.heal_seconds:.1f} s, {self.digest[:16]}"
         )
@@ -133,25 +133,25 @@ class World(SimulatedWorld):
         for host in self.hosts:
             host.start()
         await Client(self, 0).prepare()
-        await self._trouble()
+        await self._inject_faults()
         self._repair()
         await self._heal()
         self._judge()
         await self._stop()
         self.nursery.cancel_scope.cancel()  # tasks that would start a node once more
 
-    async def _trouble(self) -> None:
+    async def _inject_faults(self) -> None:
         async with trio.open_nursery() as self.clients:
             for number in range(1, self.plan.client_count + 1):
                 self.clients.start_soon(Client(self, number).run)
-            with trio.move_on_after(self.plan.seconds) as trouble:
-                self.clients.start_soon(self.prolong, trouble)
+            with trio.move_on_after(self.plan.seconds) as faults:
+                self.clients.start_soon(self.prolong, faults)
                 await self.nemesis.run()
             self._repair()
             self.is_closing = True
 
     def is_busy(self) -> bool:
-        return self.book.done >= DONE_MIN
+        return self.history.done >= DONE_MIN
 
     def has_done_enough(self) -> bool:
         return self.is_busy() and self.nemesis.counts.total() >= FAULTS_MIN
@@ -199,12 +199,12 @@ class World(SimulatedWorld):
         return "; ".join(states)
 
     def _judge(self) -> None:
-        self.book.judge_history()
+        self.history.judge_history()
         commands = [self.ledger.applied[version].command for version in self.ledger.versions]
         for host in self.hosts:
             assert host.quorum is not None, f"{host.name} is down"
-            self.book.judge_image(host.name, host.quorum.image)
-            self.book.judge_blocks(commands, host.quorum.image)
+            self.history.judge_image(host.name, host.quorum.image)
+            self.history.judge_blocks(commands, host.quorum.image)
         for voter in self.voters:
             self._judge_memory(voter.name, voter.node)
         if not self.has_done_enough():

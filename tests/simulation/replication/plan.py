@@ -34,7 +34,7 @@ class Plan:
     topics: tuple[Topic, ...] = (Topic("orders", (0, 1, 2)),)
     kinds: tuple[str, ...] = ()
     seconds: float = SECONDS
-    strike_seconds: float = 0.7  # between two troubles, on the average
+    strike_seconds: float = 0.7  # between two faults, on the average
     request_seconds: float = 0.05
     weather: Weather = field(default_factory=Weather)
 
