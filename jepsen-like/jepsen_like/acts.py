@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from jepsen_like.history.recorder import Recorder
-    from jepsen_like.nemesis.schedule import Stroke
+    from jepsen_like.nemesis.schedule import FaultEvent
     from jepsen_like.nodes.cluster import NodeCluster
     from jepsen_like.nodes.logs.node_event import NodeEvent
     from jepsen_like.settings import RunSettings
@@ -84,18 +84,18 @@ class Acts:
         return Nemesis(self._cluster, view, self._recorder, seed=seed)
 
     async def _break(self, nemesis: Nemesis) -> None:
-        """Also without any fault it takes its time. So many strokes of each kind take theirs."""
+        """Also without any fault it takes its time. So many faults of each kind take theirs."""
         settings = self._settings
         if self._kinds:
-            limit = math.inf if settings.strokes else settings.time_limit
-            await nemesis.strike(self._strokes(), seconds=limit)
+            limit = math.inf if settings.fault_events else settings.time_limit
+            await nemesis.strike(self._fault_events(), seconds=limit)
         else:
             await trio.sleep(settings.time_limit)
 
-    def _strokes(self) -> list[Stroke]:
+    def _fault_events(self) -> list[FaultEvent]:
         settings, kinds = self._settings, self._kinds
-        draw = partial(every_kind, settings.strokes)
-        if not settings.strokes:
+        draw = partial(every_kind, settings.fault_events)
+        if not settings.fault_events:
             draw = partial(schedule, seconds=settings.time_limit)
         return draw(
             seed=settings.seed,

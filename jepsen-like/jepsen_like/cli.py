@@ -118,7 +118,12 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         metavar="PART,...",
         help=f"hit nobody else: {', '.join(parts(KINDS))}",
     )
-    add("--strokes", type=int, default=0, help="so many faults of each kind, one after the other")
+    add(
+        "--fault-events",
+        type=int,
+        default=0,
+        help="so many faults of each kind, one after the other",
+    )
     add("--folder", type=Path, default=None, help="where the run is written; must hold none yet")
     parser.set_defaults(act=_run)
 
@@ -154,7 +159,7 @@ def settings_of(arguments: argparse.Namespace) -> RunSettings:
         rate=arguments.rate,
         pace=arguments.pace,
         whom=_words(arguments.whom),
-        strokes=arguments.strokes,
+        fault_events=arguments.fault_events,
     )
     settings.check()
     return settings

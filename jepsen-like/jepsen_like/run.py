@@ -96,13 +96,13 @@ def _new_folder(settings: RunSettings) -> Path:
 
 def demands_of(settings: RunSettings, kinds: Collection[str]) -> Demands:
     """How much must have happened for silence to mean something. `kinds`: that could be done."""
-    seconds = settings.time_limit if not settings.strokes else 10.0 * settings.strokes
+    seconds = settings.time_limit if not settings.fault_events else 10.0 * settings.fault_events
     faults = max(1, int(seconds / FAULTS_EACH_SECONDS)) if kinds else 0
     has_groups, has_names = settings.workload == "groups", settings.workload == "reruns"
     return Demands(
         acks_min=int(seconds * ACKS_EACH_SECOND.get(settings.workload, 0)),
         oks_min=int(seconds * OKS_EACH_SECOND),
-        faults_min=settings.strokes * len(kinds) * 4 // 5 or faults,
+        faults_min=settings.fault_events * len(kinds) * 4 // 5 or faults,
         generations_min=int(seconds / GENERATION_SECONDS) if has_groups else 0,
         finished_min=int(seconds * FINISHED_EACH_SECOND) if has_names else 0,
         is_to_end=settings.workload in ACKS_EACH_SECOND,

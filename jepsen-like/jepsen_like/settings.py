@@ -26,7 +26,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     rate: operations a second of all of these together, at most.
     pace: seconds between faults, on the average.
     whom: roles that alone are hit, as people type them; none: all that a kind knows.
-    strokes: 0: faults as the seed draws them; else so many of each kind, in turn.
+    fault_events: 0: faults as the seed draws them; else so many of each kind, in turn.
     """
 
     workload: str = "queue"
@@ -39,7 +39,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     rate: float = 60.0
     pace: float = 4.0
     whom: tuple[str, ...] = ()
-    strokes: int = 0
+    fault_events: int = 0
 
     def check(self) -> None:
         """
@@ -53,9 +53,13 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
                 *(_choice("acks", acks, ACKS) for acks in self.acks or ("",)),
                 "" if self.nodes in NODES else f"nodes = {self.nodes}: expected 3 or 5",
                 *(_positive(name, getattr(self, name)) for name in _POSITIVE),
-                "" if self.strokes >= 0 else f"strokes = {self.strokes}: expected 0 or more",
+                ""
+                if self.fault_events >= 0
+                else f"fault_events = {self.fault_events}: expected 0 or more",
                 *(self._nobody_hit(kind) for kind in self.nemesis if self.whom),
-                "strokes of what? name them with --nemesis" if self._are_strokes_unnamed else "",
+                "fault events of what? name them with --nemesis"
+                if self._are_events_unnamed
+                else "",
             )
             if problem
         ]
@@ -68,8 +72,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         return "" if known.keys() & set(self.whom) else told
 
     @property
-    def _are_strokes_unnamed(self) -> bool:
-        return self.strokes > 0 and not self.nemesis
+    def _are_events_unnamed(self) -> bool:
+        return self.fault_events > 0 and not self.nemesis
 
     @property
     def command(self) -> str:

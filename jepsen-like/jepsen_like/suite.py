@@ -33,7 +33,7 @@ DATA = ("bitflip", "truncate", "journal-damage", "old-directory")
 EVERYTHING = (*PROCESSES, *NETWORK, *ABSENCES, *POWER, *DISKS, *DATA, "clock")
 
 PROGRAM = Path(__file__).parents[1]
-STROKES, RECOVERY_PACE = 20, 2.5
+FAULT_EVENTS, RECOVERY_PACE = 20, 2.5
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _reruns(*kinds: str, seconds: float) -> RunSettings:
 
 def _recovery(*kinds: str) -> RunSettings:
     """Each kind so often, and all whole in between: for figures."""
-    return RunSettings(nemesis=kinds, strokes=STROKES, pace=RECOVERY_PACE)
+    return RunSettings(nemesis=kinds, fault_events=FAULT_EVENTS, pace=RECOVERY_PACE)
 
 
 FIRST = (
@@ -91,10 +91,12 @@ SECOND = (
     Rung(
         "leaders killed",
         replace(
-            _recovery("kill"), whom=("leader", "controller", "leader-and-controller"), strokes=60
+            _recovery("kill"),
+            whom=("leader", "controller", "leader-and-controller"),
+            fault_events=60,
         ),
     ),
-    Rung("power of all", replace(_recovery("powercut"), whom=("all",), strokes=12)),
+    Rung("power of all", replace(_recovery("powercut"), whom=("all",), fault_events=12)),
     Rung("reruns", _reruns(*PROCESSES, *NETWORK, *ABSENCES, *POWER, seconds=240)),
 )
 THIRD = tuple(

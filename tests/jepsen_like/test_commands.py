@@ -28,7 +28,7 @@ if TYPE_CHECKING:
             "run --nemesis pause,powercut --whom rolling,halves",
             "whom = rolling,halves: pause hits controller",
         ),
-        ("run --strokes 3", "strokes of what? name them with --nemesis"),
+        ("run --fault-events 3", "fault events of what? name them with --nemesis"),
         ("report /nowhere", "no run in /nowhere"),
     ],
 )
@@ -46,7 +46,7 @@ def test_the_command_that_repeats_a_run(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr("jepsen_like.run.run", lambda *given: played.append(given[0]) or "passed")
     wanted = RunSettings(
         workload="metadata", nemesis=("kill", "clock"), time_limit=7.5, seed=3, nodes=5,
-        acks=("all",), processes=2, rate=11.0, pace=1.5, strokes=4,
+        acks=("all",), processes=2, rate=11.0, pace=1.5, fault_events=4,
         whom=("leader-and-controller", "one"),
     )  # fmt: skip
     assert main(wanted.command.split()[2:]) == 0
@@ -66,8 +66,8 @@ def test_a_seed_is_drawn_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_that_is_wrong_is_told_at_once() -> None:
     """And a run that can be is accepted."""
     RunSettings().check()
-    with pytest.raises(BadSettings, match=r"processes = 0.*pace = -1.*strokes = -2"):
-        RunSettings(processes=0, pace=-1, strokes=-2).check()
+    with pytest.raises(BadSettings, match=r"processes = 0.*pace = -1.*fault_events = -2"):
+        RunSettings(processes=0, pace=-1, fault_events=-2).check()
 
 
 def test_all_faults_have_a_short_name() -> None:

@@ -53,7 +53,7 @@ class Fault(Protocol):
     """Made from a `Scene`; begins once."""
 
     def begin(self) -> Told:
-        """Do it. What is told adds to what the stroke says of itself."""
+        """Do it. What is told adds to what the schedule says of it."""
 
     def end(self) -> Told:
         """Undo it, as far as it was done, in any state of the nodes. Idempotent, and harmless where

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jepsen_like.nemesis.fault import Fault, RunInThread, Told
     from jepsen_like.nemesis.kinds import Kind
     from jepsen_like.nemesis.machines import Machines, View
-    from jepsen_like.nemesis.schedule import Stroke
+    from jepsen_like.nemesis.schedule import FaultEvent
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ async def in_thread(function: Callable[[], T], /) -> T:
 class UnderWay(NamedTuple):
     """A fault that has begun, or tried to."""
 
-    stroke: Stroke
+    event: FaultEvent
     fault: Fault
     value: dict[str, Any]
 
@@ -84,16 +84,16 @@ class Nemesis:
             machines, recorder, self._locks, run_in_thread, self._kinds_under_way
         )
 
-    async def strike(self, schedule: Sequence[Stroke], *, seconds: float = math.inf) -> None:
+    async def strike(self, schedule: Sequence[FaultEvent], *, seconds: float = math.inf) -> None:
         """All faults, or as many as fall within `seconds`; then everything is undone."""
-        lanes: dict[str, list[tuple[int, Stroke]]] = {}
-        for number, stroke in enumerate(schedule):
-            lanes.setdefault(stroke.lane, []).append((number, stroke))
+        lanes: dict[str, list[tuple[int, FaultEvent]]] = {}
+        for number, event in enumerate(schedule):
+            lanes.setdefault(event.lane, []).append((number, event))
         try:
             with trio.move_on_after(seconds):
                 async with trio.open_nursery() as nursery:
-                    for strokes in lanes.values():
-                        nursery.start_soon(self._run_lane, strokes, trio.current_time())
+                    for events in lanes.values():
+                        nursery.start_soon(self._run_lane, events, trio.current_time())
         finally:
             with trio.CancelScope(shield=True):
                 await self.heal_all()
@@ -107,44 +107,44 @@ class Nemesis:
         if problems:
             self._recorder.fault(Type.INFO, "heal", {"nodes": [], "problems": problems})
 
-    # -- strokes -------------------------------------------------------------------------------
+    # -- faults --------------------------------------------------------------------------------
 
-    async def _run_lane(self, strokes: list[tuple[int, Stroke]], began_at: float) -> None:
+    async def _run_lane(self, events: list[tuple[int, FaultEvent]], began_at: float) -> None:
         rested_at = began_at
-        for number, stroke in strokes:
-            await trio.sleep_until(max(began_at + stroke.at, rested_at))
-            if stroke.lane == ALONE:
+        for number, event in events:
+            await trio.sleep_until(max(began_at + event.at, rested_at))
+            if event.lane == ALONE:
                 with trio.move_on_after(WHOLE_SECONDS):
                     await self._wait_settled()
-            await self._strike(stroke, Random(f"{self._seed}/{number}"))
+            await self._strike(event, Random(f"{self._seed}/{number}"))
             rested_at = trio.current_time() + REST_SECONDS
 
-    async def _strike(self, stroke: Stroke, random: Random) -> None:
-        kind = KINDS[stroke.kind]
+    async def _strike(self, event: FaultEvent, random: Random) -> None:
+        kind = KINDS[event.kind]
         async with self._moment(kind) as reason:
             roles = read_roles(self._view)  # not before: to wait for the moment may take long
-            target = resolve(stroke.whom, roles, self._machines.node_ids, random)
-            told = {"whom": stroke.whom, **target.told(), **stroke.params}
+            target = resolve(event.whom, roles, self._machines.node_ids, random)
+            told = {"whom": event.whom, **target.told(), **event.params}
             if reason:
-                self._skip(stroke, {"nodes": list(target.groups[0]), **told}, reason)
+                self._skip(event, {"nodes": list(target.groups[0]), **told}, reason)
                 return
             for group in target.groups:
                 async with self._held(kind, group):
-                    scene = Scene(self._machines, group, stroke.whom, random, stroke.params)
-                    fault = FAULTS[stroke.kind](scene)
-                    under_way = UnderWay(stroke, fault, {"nodes": list(group), **told})
-                    await self._hit(under_way, stroke.seconds / len(target.groups))
-                if stroke.whom == ROLLING:
+                    scene = Scene(self._machines, group, event.whom, random, event.params)
+                    fault = FAULTS[event.kind](scene)
+                    under_way = UnderWay(event, fault, {"nodes": list(group), **told})
+                    await self._hit(under_way, event.seconds / len(target.groups))
+                if event.whom == ROLLING:
                     await self.caretaker.wait_ready(group, ROLLING_READY_SECONDS)
 
-    def _skip(self, stroke: Stroke, value: dict[str, Any], reason: str) -> None:
-        self._recorder.fault(Type.INVOKE, stroke.kind, value)
-        self._recorder.fault(Type.INFO, stroke.kind, {**value, "skipped": reason})
+    def _skip(self, event: FaultEvent, value: dict[str, Any], reason: str) -> None:
+        self._recorder.fault(Type.INVOKE, event.kind, value)
+        self._recorder.fault(Type.INFO, event.kind, {**value, "skipped": reason})
 
     async def _hit(self, under_way: UnderWay, seconds: float) -> None:
         """End it before its nodes are unlocked, also when time is over: else the caretaker would
         start one while the fault is being undone."""
-        self._recorder.fault(Type.INVOKE, under_way.stroke.kind, dict(under_way.value))
+        self._recorder.fault(Type.INVOKE, under_way.event.kind, dict(under_way.value))
         try:
             await self._begin(under_way)
             await trio.sleep(seconds)
@@ -166,10 +166,10 @@ class Nemesis:
         under_way.value.update(told)
         if told.get("emptied"):
             self.caretaker.emptied_at = trio.current_time()
-        self._recorder.fault(Type.INFO, under_way.stroke.kind, under_way.value)
+        self._recorder.fault(Type.INFO, under_way.event.kind, under_way.value)
         nodes = under_way.value["nodes"]
         self.caretaker.await_ready(nodes)
-        if under_way.stroke.kind == "old-directory":
+        if under_way.event.kind == "old-directory":
             self.caretaker.restored.update(nodes)
 
     async def _try(self, action: Callable[[], Told]) -> Told:
@@ -182,7 +182,7 @@ class Nemesis:
             return {"error": f"{type(error).__name__}: {error}"}
 
     def _kinds_under_way(self) -> list[str]:
-        return [under_way.stroke.kind for under_way in self._under_way]
+        return [under_way.event.kind for under_way in self._under_way]
 
     # -- who must not meet ---------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The schedule of faults, drawn from the seed before the run begins. Pure.
 
 Owns the rhythm: the same arguments give the same faults on every machine. Which node has which role
-is not known yet, so a stroke (one planned fault) names a role, which is resolved when it begins.
+is not known yet, so a fault event names a role, which is resolved when it begins.
 
     process    --kill--    ---pause---     -powercut-            (quiet)
     network         ----partition----   -reset-
@@ -27,16 +27,16 @@ QUIET_SHARE = 1 / 4  # of a season without faults: recovery must be seen to comp
 # needs a network that works.
 _MIXTURES = (0.45, 0.4, 0.15)
 SHORT_RUN_SECONDS = 60.0  # in a run up to this no fault lasts more than a quarter of it
-LAST_STROKE_SECONDS = 1.0  # before the end: one that begins later would not be felt
-ALONE = "alone"  # the one lane of strokes that never overlap
+LAST_EVENT_SECONDS = 1.0  # before the end: one that begins later would not be felt
+ALONE = "alone"  # the one lane of faults that never overlap
 
 
-class Stroke(NamedTuple):
+class FaultEvent(NamedTuple):
     """One fault to come.
 
     Attributes:
         at: seconds since faults began to strike.
-        lane: whose strokes follow each other.
+        lane: whose faults follow each other.
         whom: the role of its targets.
         seconds: that it lasts.
     """
@@ -68,7 +68,7 @@ def schedule(
     node_count: int,
     pace: float = PACE_SECONDS,
     nobody: Collection[str] = (COORDINATOR,),
-) -> list[Stroke]:
+) -> list[FaultEvent]:
     """In the order in which they begin.
 
     Args:
@@ -79,12 +79,12 @@ def schedule(
     names = tuple(sorted(kinds))
     seasons = list(_seasons(Random(f"seasons/{seed}"), names, seconds))
     longest = seconds / 4 if seconds <= SHORT_RUN_SECONDS else seconds
-    strokes: list[Stroke] = []
+    events: list[FaultEvent] = []
     for lane in LANES:
         random = Random(f"{lane}/{seed}")
         drawing = _Lane(random, lane, node_count, pace, longest, frozenset(nobody))
-        strokes += drawing.strokes(seasons, seconds)
-    return sorted(strokes, key=lambda stroke: (stroke.at, LANES.index(stroke.lane)))
+        events += drawing.events(seasons, seconds)
+    return sorted(events, key=lambda event: (event.at, LANES.index(event.lane)))
 
 
 def every_kind(
@@ -95,20 +95,20 @@ def every_kind(
     node_count: int,
     pace: float = PACE_SECONDS,
     nobody: Collection[str] = (COORDINATOR,),
-) -> list[Stroke]:
+) -> list[FaultEvent]:
     """`count` faults of each kind, against all of its roles in turn, one after the other."""
     random = Random(f"every kind/{seed}")
     names = sorted(kinds)
     victims = {name: _shuffled(random, _whom(name, node_count, nobody)) for name in names}
-    strokes: list[Stroke] = []
+    events: list[FaultEvent] = []
     at = 0.0
     for turn in range(count):
         for name in _shuffled(random, names):
             whom = victims[name][turn % len(victims[name])]
-            stroke = _stroke(random, round(at, 2), ALONE, name, whom)
-            strokes.append(stroke)
-            at += stroke.seconds + pace
-    return strokes
+            event = _event(random, round(at, 2), ALONE, name, whom)
+            events.append(event)
+            at += event.seconds + pace
+    return events
 
 
 def _shuffled(random: Random, items: Sequence[str]) -> list[str]:
@@ -121,9 +121,9 @@ def _whom(name: str, node_count: int, nobody: Collection[str]) -> list[str]:
     return [whom for whom in dict.fromkeys(KINDS[name].whom) if whom not in left_out]
 
 
-def _stroke(random: Random, at: float, lane: str, name: str, whom: str) -> Stroke:
+def _event(random: Random, at: float, lane: str, name: str, whom: str) -> FaultEvent:
     kind = KINDS[name]
-    return Stroke(at, lane, name, whom, kind.draw_seconds(random), kind.draw(random))
+    return FaultEvent(at, lane, name, whom, kind.draw_seconds(random), kind.draw(random))
 
 
 def _seasons(random: Random, kinds: tuple[str, ...], seconds: float) -> Iterator[Season]:
@@ -172,7 +172,7 @@ def _without_network(kinds: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class _Lane:
-    """Draws the strokes of one lane. Kinds come out of a bag, so that none is left out for long."""
+    """Draws the faults of one lane. Kinds come out of a bag, so that none is left out for long."""
 
     def __init__(
         self,
@@ -189,19 +189,19 @@ class _Lane:
         self._bag: list[str] = []
         self._free_at = random.uniform(0, pace / 2)
 
-    def strokes(self, seasons: Sequence[Season], seconds: float) -> Iterator[Stroke]:
+    def events(self, seasons: Sequence[Season], seconds: float) -> Iterator[FaultEvent]:
         for season in seasons:
             kinds = season.of_lane(self._lane)
             self._free_at = max(self._free_at, season.begin)
-            while kinds and self._free_at < min(season.end, seconds - LAST_STROKE_SECONDS):
+            while kinds and self._free_at < min(season.end, seconds - LAST_EVENT_SECONDS):
                 yield self._next(kinds, seconds)
 
-    def _next(self, kinds: tuple[str, ...], seconds: float) -> Stroke:
-        drawn = _stroke(self._random, round(self._free_at, 2), self._lane, *self._pick(kinds))
+    def _next(self, kinds: tuple[str, ...], seconds: float) -> FaultEvent:
+        drawn = _event(self._random, round(self._free_at, 2), self._lane, *self._pick(kinds))
         lasts = min(drawn.seconds, self._longest, seconds - drawn.at)
-        stroke = drawn._replace(seconds=round(lasts, 2))
-        self._free_at = stroke.at + stroke.seconds + self._pace * self._random.uniform(0.5, 1.5)
-        return stroke
+        event = drawn._replace(seconds=round(lasts, 2))
+        self._free_at = event.at + event.seconds + self._pace * self._random.uniform(0.5, 1.5)
+        return event
 
     def _pick(self, kinds: tuple[str, ...]) -> tuple[str, str]:
         if not any(name in kinds for name in self._bag):

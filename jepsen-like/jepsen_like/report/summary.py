@@ -51,7 +51,11 @@ def setting_line(surroundings: Surroundings, figures: Figures) -> str:
     """What was asked for, and which kinds of faults came of it."""
     settings = surroundings.settings
     asked = f"{settings.workload} on {settings.nodes} nodes, seed {settings.seed}"
-    how_long = f"{settings.strokes} of each" if settings.strokes else f"{settings.time_limit:g} s"
+    how_long = (
+        f"{settings.fault_events} of each"
+        if settings.fault_events
+        else f"{settings.time_limit:g} s"
+    )
     struck = sorted(kind for kind, count in figures.faults.items() if count)
     share = f" ({len(struck)} of {len(settings.nemesis)} kinds)" if settings.nemesis else ""
     return f"{asked}, {how_long} of {kinds_words(struck)}{share}"

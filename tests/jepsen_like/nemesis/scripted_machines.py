@@ -233,7 +233,7 @@ def scene(
     seed: int = 0,
     **params: Any,
 ) -> Scene:
-    """Of a stroke of this kind, with what is drawn for it where `params` do not say otherwise."""
+    """Of a fault of this kind, with what is drawn for it where `params` do not say otherwise."""
     random = Random(seed)
     drawn = KINDS[kind].draw(random) | params
     return Scene(machines, nodes, whom, random, drawn, sleep=lambda seconds: None)

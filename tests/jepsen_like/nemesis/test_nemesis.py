@@ -1,4 +1,4 @@
-"""Strokes that fall on machines that keep accounts, and what the history says of them.
+"""Faults that fall on machines that keep accounts, and what the history says of them.
 
 Worker threads are left out: what runs in one runs at once, so that the clock that jumps sees it.
 """
@@ -14,7 +14,7 @@ from jepsen_like.history.event import NEMESIS, Event, Type
 from jepsen_like.history.recorder import Recorder
 from jepsen_like.nemesis.kinds import KINDS
 from jepsen_like.nemesis.nemesis import Nemesis, in_thread
-from jepsen_like.nemesis.schedule import ALONE, Stroke, schedule
+from jepsen_like.nemesis.schedule import ALONE, FaultEvent, schedule
 from raftmq.broker.meta import QUORUM_FOLDER
 from raftmq.metadata.raft.background import REFUSED_NAME
 from tests.jepsen_like.nemesis.scripted_machines import ScriptedMachines, ScriptedView
@@ -49,14 +49,14 @@ class Stage:
         return Nemesis(*parts, seed=1, run_in_thread=at_once)
 
     async def run(
-        self, *strokes: Stroke, seconds: float = math.inf, in_thread: RunInThread = at_once
+        self, *fault_events: FaultEvent, seconds: float = math.inf, in_thread: RunInThread = at_once
     ) -> None:
         """Strike, heal, and wait until all nodes are ready, or are known not to be."""
         parts = (self.machines, self.view, self.recorder)
         nemesis = Nemesis(*parts, seed=1, run_in_thread=in_thread)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(nemesis.caretaker.run)
-            await nemesis.strike(strokes, seconds=seconds)
+            await nemesis.strike(fault_events, seconds=seconds)
             await nemesis.caretaker.wait_nobody_awaited()
             nursery.cancel_scope.cancel()
 
@@ -68,11 +68,11 @@ class Stage:
         return list(zip(times[::2], times[1::2], strict=True))
 
 
-def stroke(
+def fault_event(
     kind: str, at: float = 1.0, whom: str = "one", seconds: float = 2.0, **params: Any
-) -> Stroke:
+) -> FaultEvent:
     lane = KINDS[kind].lane
-    return Stroke(at, lane, kind, whom, seconds, params)
+    return FaultEvent(at, lane, kind, whom, seconds, params)
 
 
 async def test_a_stroke_is_told_when_it_begins_and_when_it_is_over(
@@ -80,7 +80,7 @@ async def test_a_stroke_is_told_when_it_begins_and_when_it_is_over(
 ) -> None:
     """The leader is killed for two seconds: who it was, which part it played, for how long."""
     stage = Stage()
-    await stage.run(stroke("kill", 1.0, "leader", 2.0))
+    await stage.run(fault_event("kill", 1.0, "leader", 2.0))
     begun, over = stage.told("kill")
     assert (begun.process, begun.type, over.type) == (NEMESIS, Type.INVOKE, Type.INFO)
     assert begun.value == {"nodes": [1], "whom": "leader", "key": "a-0"}
@@ -90,12 +90,12 @@ async def test_a_stroke_is_told_when_it_begins_and_when_it_is_over(
 
 
 async def test_lanes_run_beside_each_other(autojump_clock: trio.testing.MockClock) -> None:
-    """A pause within a partition; in one lane the second stroke waits for the first."""
+    """A pause within a partition; in one lane the second fault waits for the first."""
     stage = Stage()
     await stage.run(
-        stroke("partition", 1.0, "halves", 6.0),
-        stroke("pause", 2.0, seconds=2.0),
-        stroke("pause", 2.5, seconds=1.0),
+        fault_event("partition", 1.0, "halves", 6.0),
+        fault_event("pause", 2.0, seconds=2.0),
+        fault_event("pause", 2.5, seconds=1.0),
     )
     assert stage.spans("partition") == [(1.0, 7.0)]
     assert stage.spans("pause") == [(2.0, 4.0), (5.0, 6.0)]
@@ -104,7 +104,7 @@ async def test_lanes_run_beside_each_other(autojump_clock: trio.testing.MockCloc
 async def test_rolling_is_one_fault_for_each_node(autojump_clock: trio.testing.MockClock) -> None:
     """Three nodes, one after the other, each when the one before it is ready."""
     stage = Stage()
-    await stage.run(stroke("kill", 1.0, "rolling", 3.0))
+    await stage.run(fault_event("kill", 1.0, "rolling", 3.0))
     events = stage.told("kill")
     assert sorted(event.value["nodes"] for event in events[::2]) == [[1], [2], [3]]
     starts = [call for call in stage.machines.calls if "start" in call or "kill" in call]
@@ -114,13 +114,13 @@ async def test_rolling_is_one_fault_for_each_node(autojump_clock: trio.testing.M
 async def test_when_time_is_over_everything_is_undone(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """In the midst of three faults, and strokes that never fall."""
+    """In the midst of three faults, and faults that never fall."""
     stage = Stage()
     await stage.run(
-        stroke("pause", 1.0, "all", 60.0),
-        stroke("partition", 1.0, "halves", 60.0),
-        stroke("clock", 1.0, "all", 60.0, offset_ms=500, period_seconds=0.001),
-        stroke("kill", 70.0),
+        fault_event("pause", 1.0, "all", 60.0),
+        fault_event("partition", 1.0, "halves", 60.0),
+        fault_event("clock", 1.0, "all", 60.0, offset_ms=500, period_seconds=0.001),
+        fault_event("kill", 70.0),
         seconds=10.0,
     )
     assert stage.machines.is_well()
@@ -135,7 +135,9 @@ async def test_whoever_cancels_leaves_nothing_broken(
     """Somebody interrupts the run while a disk is full and a node dead."""
     stage = Stage()
     with trio.move_on_after(5.0):
-        await stage.run(stroke("disk-full", 1.0, "all", 60.0), stroke("clock", 2.0, offset_ms=9))
+        await stage.run(
+            fault_event("disk-full", 1.0, "all", 60.0), fault_event("clock", 2.0, offset_ms=9)
+        )
     assert stage.machines.is_well()
 
 
@@ -150,7 +152,7 @@ async def test_nobody_starts_a_node_in_the_midst_of_what_ends_a_fault(
             await trio.sleep(3.0)
         return function()
 
-    await stage.run(stroke("powercut", 1.0, "all", 60.0), seconds=10.0, in_thread=slowly)
+    await stage.run(fault_event("powercut", 1.0, "all", 60.0), seconds=10.0, in_thread=slowly)
     assert not stage.told("restart")
     starts = [call for call in stage.machines.calls if call.startswith("start")]
     assert starts == ["start 1", "start 2", "start 3"]
@@ -161,7 +163,7 @@ async def test_what_healing_cannot_do_is_told(autojump_clock: trio.testing.MockC
     """A paused process that does not go on: the others do, and the history names it."""
     stage = Stage()
     stage.machines.broken = {"resume 2"}
-    await stage.run(stroke("pause", 1.0, "all", 2.0))
+    await stage.run(fault_event("pause", 1.0, "all", 2.0))
     [event] = stage.told("heal")
     assert event.value["problems"] == ["paused node 2: OSError: resume does not work on node 2"]
     assert stage.machines.paused == {2}
@@ -170,10 +172,10 @@ async def test_what_healing_cannot_do_is_told(autojump_clock: trio.testing.MockC
 async def test_a_fault_that_fails_is_told_and_undone(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """The disk of one node cannot be filled; strokes go on."""
+    """The disk of one node cannot be filled; faults go on."""
     stage = Stage()
     stage.machines.broken = {"fill 2"}
-    await stage.run(stroke("disk-full", 1.0, "all"), stroke("kill", 5.0))
+    await stage.run(fault_event("disk-full", 1.0, "all"), fault_event("kill", 5.0))
     assert stage.told("disk-full")[1].value["error"] == "OSError: fill does not work on node 2"
     assert len(stage.told("kill")) == 2
     assert stage.machines.is_well()
@@ -191,7 +193,7 @@ async def test_a_node_that_ends_by_itself_is_started_again(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(end)
-        await stage.run(stroke("fsync-eio", 1.0, "leader", 5.0))
+        await stage.run(fault_event("fsync-eio", 1.0, "leader", 5.0))
     [restart] = stage.told("restart")
     assert restart.value == {"nodes": [1], "status": 74, "emptied": False}
     assert 2.0 < restart.time < 5.0
@@ -203,7 +205,7 @@ async def test_a_node_that_a_fault_holds_down_is_not_started(
 ) -> None:
     """Killed for ten seconds: nobody restarts it meanwhile."""
     stage = Stage()
-    await stage.run(stroke("kill", 1.0, "all", 10.0))
+    await stage.run(fault_event("kill", 1.0, "all", 10.0))
     assert not stage.told("restart")
 
 
@@ -213,7 +215,7 @@ async def test_a_node_that_does_not_get_ready_is_told(
     """It runs and never serves: known after a minute, and the run is over then."""
     stage = Stage()
     stage.machines.never_ready = {1}
-    await stage.run(stroke("kill", 1.0, "leader", 2.0))
+    await stage.run(fault_event("kill", 1.0, "leader", 2.0))
     [event] = stage.told("not-ready")
     assert event.value == {"nodes": [1], "seconds": 60.0, "during": []}
     assert 63.0 <= event.time < 66.0
@@ -225,7 +227,7 @@ async def test_a_node_that_ends_at_every_start_is_told(
     """Its start fails again and again: restarted all the time, and given up after a minute."""
     stage = Stage()
     stage.machines.on_start = stage.machines.end_by_itself
-    await stage.run(stroke("kill", 1.0, "leader", 2.0))
+    await stage.run(fault_event("kill", 1.0, "leader", 2.0))
     assert stage.told("not-ready")
     assert len(stage.told("restart")) > 10
 
@@ -236,7 +238,7 @@ async def test_a_disk_loses_nothing_while_replicas_lag(
     """Not in sync for all of its patience: skipped, said why, and no node was touched."""
     stage = Stage()
     stage.view.is_in_sync = False
-    await stage.run(stroke("bitflip", 1.0, file="segment", logs=1, bits=1))
+    await stage.run(fault_event("bitflip", 1.0, file="segment", logs=1, bits=1))
     begun, over = stage.told("bitflip")
     assert over.value["skipped"] == "replicas were not in sync"
     assert over.value["nodes"] == begun.value["nodes"]
@@ -257,7 +259,7 @@ async def test_a_data_fault_waits_until_all_are_in_sync_for_a_while(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(change)
-        await stage.run(stroke("truncate", 1.0, "leader", file="segment", logs=1))
+        await stage.run(fault_event("truncate", 1.0, "leader", file="segment", logs=1))
     [(begin, end)] = stage.spans("truncate")
     assert 8.7 <= begin <= 9.5
     assert end == begin + 2.0
@@ -280,7 +282,7 @@ async def test_an_empty_disk_of_the_caretaker_counts_as_well(
     nemesis.caretaker.restored.add(2)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(nemesis.caretaker.run)
-        await nemesis.strike([stroke("truncate", 1.0, "leader", file="segment", logs=1)])
+        await nemesis.strike([fault_event("truncate", 1.0, "leader", file="segment", logs=1)])
         nursery.cancel_scope.cancel()
     [restart] = stage.told("restart")
     assert restart.value["emptied"]
@@ -296,9 +298,9 @@ async def test_whoever_needs_the_network_has_it_whole(
     for node in (1, 2, 3):
         (tmp_path / f"n{node}").mkdir()
     await stage.run(
-        stroke("partition", 1.0, "halves", 5.0),
-        stroke("partition", 8.0, "halves", 5.0),
-        stroke("journal-damage", 2.0, "one", 4.0, file="journal", bits=1),
+        fault_event("partition", 1.0, "halves", 5.0),
+        fault_event("partition", 8.0, "halves", 5.0),
+        fault_event("journal-damage", 2.0, "one", 4.0, file="journal", bits=1),
     )
     [(begin, end)] = stage.spans("journal-damage")
     assert begin >= 8.0
@@ -317,11 +319,11 @@ async def test_a_fault_that_is_to_be_alone_waits_for_the_recovery_before_it(
         stage.view.is_in_sync = True
 
     for seconds, expected in ((10.0, 12.0), (100.0, 60.0)):
-        strokes = [stroke("kill")._replace(lane=ALONE)]
+        fault_events = [fault_event("kill")._replace(lane=ALONE)]
         began_at = trio.current_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lag, seconds)
-            await stage.run(*strokes)
+            await stage.run(*fault_events)
         begin, _ = stage.spans("kill")[-1]
         assert abs(begin - (began_at + expected)) < 1.5
 
@@ -332,8 +334,8 @@ async def test_an_endless_partition_makes_it_give_up(
     """The network is broken for longer than a data fault waits."""
     stage = Stage()
     await stage.run(
-        stroke("partition", 1.0, "halves", 30.0),
-        stroke("old-directory", 2.0),
+        fault_event("partition", 1.0, "halves", 30.0),
+        fault_event("old-directory", 2.0),
     )
     skipped = stage.told("old-directory")[1].value["skipped"]
     assert skipped == "the network was broken all the time"
@@ -348,18 +350,18 @@ async def test_a_whole_schedule_leaves_everything_well(
         for node in stage.machines.node_ids:
             (tmp_path / f"n{node}").mkdir(exist_ok=True)
         kinds = [name for name in KINDS if name not in SLOW]
-        strokes = schedule(seed=seed, kinds=kinds, seconds=60, node_count=5)
-        await stage.run(*strokes, seconds=60)
+        fault_events = schedule(seed=seed, kinds=kinds, seconds=60, node_count=5)
+        await stage.run(*fault_events, seconds=60)
         assert stage.machines.is_well()
         assert not stage.told("heal")
         faults = [event for event in stage.recorder.events if event.type is Type.INVOKE]
-        assert len(faults) > 0.7 * len(strokes)
+        assert len(faults) > 0.7 * len(fault_events)
 
 
 async def test_real_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same in worker threads, for a moment of real time."""
     stage = Stage()
     monkeypatch.setattr("jepsen_like.nemesis.caretaker.LOOK_SECONDS", 0.001)
-    await stage.run(stroke("kill", 0.0, "all", 0.001), in_thread=in_thread)
+    await stage.run(fault_event("kill", 0.0, "all", 0.001), in_thread=in_thread)
     assert len(stage.told("kill")) == 2
     assert stage.machines.is_well()

@@ -1,4 +1,4 @@
-"""Strokes on real brokers, under load: they notice what they must, and are whole again.
+"""Faults on real brokers, under load: they notice what they must, and are whole again.
 
 Needs neither root nor a network of its own. What clients are told meanwhile is not judged here.
 """
@@ -15,7 +15,7 @@ import trio
 from jepsen_like.history.event import Type
 from jepsen_like.history.recorder import Recorder
 from jepsen_like.nemesis.nemesis import Nemesis
-from jepsen_like.nemesis.schedule import ALONE, Stroke
+from jepsen_like.nemesis.schedule import ALONE, FaultEvent
 from jepsen_like.nodes.cluster import NodeCluster
 from jepsen_like.workloads.registry import make_workload
 
@@ -47,7 +47,7 @@ async def strike(
     load_seconds: float = LOAD_SECONDS,
     **params: Any,
 ) -> dict[str, Any]:
-    """Let one stroke fall upon the leader of some key; what the history says of it in the end."""
+    """Let one fault fall upon the leader of some key; what the history says of it in the end."""
     recorder = Recorder(time.monotonic)
     workload = make_workload(
         "queue",
@@ -64,10 +64,10 @@ async def strike(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(workload.run, stop)
         await trio.sleep(load_seconds)
-        strokes = [Stroke(0.0, ALONE, kind, "leader", seconds, params)]
+        fault_events = [FaultEvent(0.0, ALONE, kind, "leader", seconds, params)]
         nemesis = Nemesis(cluster, workload.view(), recorder, seed=1)
         nursery.start_soon(nemesis.caretaker.run)
-        await nemesis.strike(strokes)
+        await nemesis.strike(fault_events)
         await nemesis.caretaker.wait_nobody_awaited()
         await wait_whole(workload)
         stop.set()

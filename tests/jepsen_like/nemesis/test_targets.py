@@ -1,4 +1,4 @@
-"""Whom a stroke hits, with and without knowing who plays which part."""
+"""Whom a fault hits, with and without knowing who plays which part."""
 
 from __future__ import annotations
 
