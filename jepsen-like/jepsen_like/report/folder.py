@@ -25,7 +25,7 @@ from jepsen_like.report.judgement import (
 from jepsen_like.report.recovery import recoveries_of
 from jepsen_like.report.spans import is_run_to_its_end
 from jepsen_like.report.summary import (
-    Story,
+    RunContent,
     numbers_line,
     setting_line,
     summary_of,
@@ -76,7 +76,7 @@ class RunFolder:
         self.latency_path = path / "latency.png"
         self.nodes_path = path / "nodes"
         self._judge, self._is_drawn = judge, is_drawn
-        self._story: Story | None = None
+        self._content: RunContent | None = None
 
     def begin(self, settings: RunSettings, *, capabilities: Mapping[str, str]) -> None:
         """Before anything happens, so that a run that is killed can still be reported.
@@ -91,25 +91,25 @@ class RunFolder:
         """All that comes after a run. The history stays as it is where it was written already."""
         if not self.history_path.exists():
             self.history_path.write_bytes(b"".join(map(encode_line, history)))
-        self._write_story(history, verdict)
+        self._write_content(history, verdict)
 
-    def read(self) -> Story:
+    def read(self) -> RunContent:
         """From the files alone.
 
         Raises:
             OSError: there is no run in this folder.
             BadSettings, BadHistory: a file says something else.
         """
-        if self._story is None:
+        if self._content is None:
             surroundings = read_surroundings(self.settings_path)
             history = read_history(self.history_path)
             verdict = self._kept_verdict()
-            self._story = (
-                _story(history, verdict, surroundings)
+            self._content = (
+                _content(history, verdict, surroundings)
                 if verdict
-                else self._write_story(history, self._judged(history))
+                else self._write_content(history, self._judged(history))
             )
-        return self._story
+        return self._content
 
     def summary(self) -> str:
         """Raises: as `read`."""
@@ -117,30 +117,30 @@ class RunFolder:
 
     def outcome(self) -> str:
         """A folder without a run proves nothing."""
-        story = self.story_if_any()
-        return outcome_of(story.verdict) if story else UNKNOWN
+        content = self.content_if_any()
+        return outcome_of(content.verdict) if content else UNKNOWN
 
     def headline(self) -> str:
-        story = self.story_if_any()
-        if story is None:
+        content = self.content_if_any()
+        if content is None:
             return f"{WORDS[UNKNOWN]}: there is no run in {self.path}"
-        return f"{verdict_line(story.verdict)} ({numbers_line(story.figures)})"
+        return f"{verdict_line(content.verdict)} ({numbers_line(content.figures)})"
 
-    def story_if_any(self) -> Story | None:
+    def content_if_any(self) -> RunContent | None:
         try:
             return self.read()
         except FileNotFoundError:
             return None
 
-    def _write_story(self, history: Sequence[Event], verdict: Verdict) -> Story:
+    def _write_content(self, history: Sequence[Event], verdict: Verdict) -> RunContent:
         self.verdict_path.write_bytes(encode_verdict(verdict))
-        story = _story(history, verdict, read_surroundings(self.settings_path))
+        content = _content(history, verdict, read_surroundings(self.settings_path))
         if self._is_drawn:
-            self._draw(history, story)
+            self._draw(history, content)
         self.summary_path.touch()  # it lists itself
-        self.summary_path.write_text(self._page(story))
-        self._story = story
-        return story
+        self.summary_path.write_text(self._page(content))
+        self._content = content
+        return content
 
     def _kept_verdict(self) -> Verdict | None:
         """None also where the run was killed while it wrote it."""
@@ -153,28 +153,26 @@ class RunFolder:
         verdict = self._judge(history)
         return verdict if is_run_to_its_end(history) else cut_short(verdict)
 
-    def _page(self, story: Story) -> str:
+    def _page(self, content: RunContent) -> str:
         width = max(map(len, CONTENTS))
         there = {name: told for name, told in CONTENTS.items() if (self.path / name).exists()}
         lines = [f"{name:{width}}  {told}" for name, told in there.items()]
         if self.timeline_path.name not in there:
             lines.append("(pictures need matplotlib: raftmq[jepsen])")
-        return summary_of(story, [str(self.path), *lines])
+        return summary_of(content, [str(self.path), *lines])
 
-    def _draw(self, history: Sequence[Event], story: Story) -> None:
+    def _draw(self, history: Sequence[Event], content: RunContent) -> None:
         try:
             from jepsen_like.report.latency import write_latency
             from jepsen_like.report.timeline import write_timeline
         except ImportError:  # the pictures are not worth a run
             return
-        title = shorten(verdict_line(story.verdict), TITLE_LETTERS_MAX)
-        subtitle = (
-            f"{setting_line(story.surroundings, story.figures)}; {numbers_line(story.figures)}"
-        )
-        subtitle = shorten(subtitle, SUBTITLE_LETTERS_MAX)
+        title = shorten(verdict_line(content.verdict), TITLE_LETTERS_MAX)
+        settings = setting_line(content.surroundings, content.figures)
+        subtitle = shorten(f"{settings}; {numbers_line(content.figures)}", SUBTITLE_LETTERS_MAX)
         write_timeline(history, self.timeline_path, title=title, subtitle=subtitle)
         write_latency(history, self.latency_path, title=title, subtitle=subtitle)
 
 
-def _story(history: Sequence[Event], verdict: Verdict, surroundings: Surroundings) -> Story:
-    return Story(verdict, figures_of(history), recoveries_of(history), surroundings)
+def _content(history: Sequence[Event], verdict: Verdict, surroundings: Surroundings) -> RunContent:
+    return RunContent(verdict, figures_of(history), recoveries_of(history), surroundings)

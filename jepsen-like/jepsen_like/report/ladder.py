@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from jepsen_like.report.folder import RunFolder
-    from jepsen_like.report.summary import Story
+    from jepsen_like.report.summary import RunContent
 
 HEADER = (
     "run", "workload", "nemeses", "seed", "seconds", "acked", "faults", "ok %", "anomalies",
@@ -26,10 +26,10 @@ HEADER = (
 
 
 class Rung(NamedTuple):
-    """`story` None: the run left nothing behind."""
+    """`content` None: the run left nothing behind."""
 
     name: str
-    story: Story | None
+    content: RunContent | None
 
 
 class Ladder:
@@ -37,20 +37,20 @@ class Ladder:
 
     def __init__(self, rungs: Sequence[Rung]) -> None:
         self._rungs = rungs
-        self._stories = [rung.story for rung in rungs if rung.story]
+        self._contents = [rung.content for rung in rungs if rung.content]
 
     def runs(self) -> Table:
         return Table(HEADER, [_row(rung) for rung in self._rungs], self._totals())
 
     def recovery(self) -> Table:
-        return recovery_table([one for story in self._stories for one in story.recoveries])
+        return recovery_table([one for content in self._contents for one in content.recoveries])
 
     def aims(self) -> Table:
         return aims_table(
             merged(
                 [
-                    aim_results(story.recoveries, node_count=story.surroundings.settings.nodes)
-                    for story in self._stories
+                    aim_results(content.recoveries, node_count=content.surroundings.settings.nodes)
+                    for content in self._contents
                 ]
             )
         )
@@ -62,11 +62,11 @@ class Ladder:
         return "\n\n".join(table.as_markdown() for table in self._tables()) + "\n"
 
     def _tables(self) -> list[Table]:
-        has_faults = any(story.recoveries for story in self._stories)
+        has_faults = any(content.recoveries for content in self._contents)
         return [self.runs(), *([self.recovery(), self.aims()] if has_faults else [])]
 
     def _totals(self) -> list[str]:
-        figures = [story.figures for story in self._stories]
+        figures = [content.figures for content in self._contents]
         asked = sum(one.asked for one in figures)
         answered = sum(one.asked * one.share_ok for one in figures)
         return [
@@ -78,13 +78,15 @@ class Ladder:
             f"{sum(one.acked for one in figures):,}",
             f"{sum(one.fault_count for one in figures):,}",
             f"{100 * answered / asked:.1f}" if asked else "-",
-            f"{sum(anomalies_of(story.verdict) for story in self._stories):,}",
-            _together(outcome_of(story.verdict) if story else UNKNOWN for _, story in self._rungs),
+            f"{sum(anomalies_of(content.verdict) for content in self._contents):,}",
+            _together(
+                outcome_of(content.verdict) if content else UNKNOWN for _, content in self._rungs
+            ),
         ]
 
 
 def ladder_of(runs: Iterable[RunFolder]) -> Ladder:
-    return Ladder([Rung(run.path.name, run.story_if_any()) for run in runs])
+    return Ladder([Rung(run.path.name, run.content_if_any()) for run in runs])
 
 
 def ladder_table(runs: Iterable[RunFolder]) -> str:
@@ -93,9 +95,9 @@ def ladder_table(runs: Iterable[RunFolder]) -> str:
 
 
 def _row(rung: Rung) -> list[str]:
-    if rung.story is None:
+    if rung.content is None:
         return [rung.name, *(["-"] * (len(HEADER) - 2)), WORDS[UNKNOWN]]
-    verdict, figures, _, surroundings = rung.story
+    verdict, figures, _, surroundings = rung.content
     settings = surroundings.settings
     return [
         rung.name,

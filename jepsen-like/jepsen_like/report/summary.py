@@ -26,7 +26,7 @@ ERRORS_SHOWN = 8
 KINDS_SHOWN = 4
 
 
-class Story(NamedTuple):
+class RunContent(NamedTuple):
     """Everything that a page about a run is made of."""
 
     verdict: Verdict
@@ -75,8 +75,8 @@ def numbers_line(figures: Figures) -> str:
     )
 
 
-def summary_of(story: Story, files: Iterable[str]) -> str:
-    verdict, figures, recoveries, surroundings = story
+def summary_of(content: RunContent, files: Iterable[str]) -> str:
+    verdict, figures, recoveries, surroundings = content
     nodes = surroundings.settings.nodes
     sections = [
         ("Numbers", _numbers(figures) + _of_groups(verdict)),
@@ -89,11 +89,11 @@ def summary_of(story: Story, files: Iterable[str]) -> str:
         ("Files", "\n".join(INDENT + file for file in files)),
     ]
     parts = [f"{title}\n{text}" for title, text in sections if text]
-    return "\n\n".join([_head(story), *parts]) + "\n"
+    return "\n\n".join([_head(content), *parts]) + "\n"
 
 
-def _head(story: Story) -> str:
-    verdict, figures, _, surroundings = story
+def _head(content: RunContent) -> str:
+    verdict, figures, _, surroundings = content
     first = verdict_line(verdict)
     more = [f"{INDENT}{reason}" for reason in verdict.reasons if reason not in first]
     if surroundings.missing:
