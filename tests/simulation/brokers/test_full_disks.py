@@ -96,50 +96,52 @@ class Loader(Program):
         return max(later - earlier for earlier, later in pairwise([begin, *times, end]))
 
 
-class FullDisks(World):
+class FullDisks:
     """A broker that only follows has no space left; nothing else is wrong."""
 
     def __init__(self, seed: int, *, room_every: int) -> None:
-        super().__init__(seed)
-        self._room_every, self.tasks = room_every, []
-        self.plan = self.plan._replace(topics=(TOPIC,), lag_seconds=10.0, ends_dark=False)
+        self._room_every = room_every
+        world = self.world = World(seed, scenario=self._inject)
+        world.tasks = []
+        world.plan = world.plan._replace(topics=(TOPIC,), lag_seconds=10.0, ends_dark=False)
 
-    async def _inject_faults(self) -> None:
-        await self._wait_whole("before the disk is full")
-        loader = Loader(self)
+    async def _inject(self) -> None:
+        await self.world.wait_whole("before the disk is full")
+        loader = Loader(self.world)
         async with trio.open_nursery() as clients:
             clients.start_soon(loader.run)
             await trio.sleep(2.0)
             await self._fill_up(loader)
-            self._repair()
+            self.world.repair()
             began_at = trio.current_time()
-            await self._wait_whole("after the repairs", is_busy=True)
-            self.heal_seconds = trio.current_time() - began_at
-            await self._probe()
-            self.is_closing = True
+            await self.world.wait_whole("after the repairs", is_busy=True)
+            self.world.heal_seconds = trio.current_time() - began_at
+            await self.world.probe()
+            self.world.is_closing = True
 
     async def _fill_up(self, loader: Loader) -> None:
         before, begin = self._states(), trio.current_time()
         victim = self._follower(before)
-        self.trace(f"the disk of {victim.name} is full")
+        self.world.trace(f"the disk of {victim.name} is full")
         victim.disk._faults = Lasting([Full(self._room_every)])
         await trio.sleep(FULL_SECONDS)
         for spot, after in self._states().items():
             gap = loader.longest_gap(spot, begin, trio.current_time())
             epochs = after.leader_epoch - before[spot].leader_epoch
-            self.trace(f"{spot}: {gap:.3f} s without an acknowledgement, {epochs} leader epochs")
+            told = f"{gap:.3f} s without an acknowledgement, {epochs} leader epochs"
+            self.world.trace(f"{spot}: {told}")
             demand(gap <= GAP_SECONDS_MAX, f"{spot}: no acknowledgement for {gap:.1f} s")
             demand(epochs <= EPOCHS_MAX, f"{spot}: {epochs} leader epochs")
             demand(after.leader == before[spot].leader, f"{spot}: {before[spot]} became {after}")
         demand(victim.disk.has_failed, "no append has failed")
 
     def _states(self) -> dict[Spot, PartitionState]:
-        return {spot: state for spot in self.spots() if (state := self.state_of(spot))}
+        return {spot: state for spot in self.world.spots() if (state := self.world.state_of(spot))}
 
     def _follower(self, states: dict[Spot, PartitionState]) -> BrokerHost:
         leaders = {state.leader for state in states.values()}
         followers = {number for state in states.values() for number in state.replicas} - leaders
-        return next(host for host in self.hosts if host.node_id in followers)
+        return next(host for host in self.world.hosts if host.node_id in followers)
 
 
 @pytest.mark.parametrize(
@@ -148,4 +150,4 @@ class FullDisks(World):
 )
 def test_a_follower_whose_disk_is_full_holds_up_nobody(seed: int, room_every: int) -> None:
     """Producers that wait for all replicas go on with the others; it comes back when it can."""
-    FullDisks(seed, room_every=room_every).play()
+    FullDisks(seed, room_every=room_every).world.play()

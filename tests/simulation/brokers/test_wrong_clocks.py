@@ -45,29 +45,27 @@ TOPIC = TopicPlan(
 )
 
 
-class WrongClocks(World):
+class WrongClocks:
     """Three brokers, and the clock of one of them is wrong."""
 
     def __init__(self, seed: int, *, ahead_ms: int) -> None:
-        super().__init__(seed)
-        self._ahead_ms, self.tasks = ahead_ms, []
-        self.plan = self.plan._replace(
+        self._ahead_ms = ahead_ms
+        world = self.world = World(seed, scenario=self._inject)
+        world.tasks = []
+        world.plan = world.plan._replace(
             topics=(TOPIC,), broker_count=3, voter_count=3, lag_seconds=5.0, ends_dark=False
         )
-        self.hosts = self.hosts[:3]
-        self.victim = self.hosts[seed % 3]
+        world.hosts = world.hosts[:3]
+        self.victim = world.hosts[seed % 3]
 
-    def has_done_enough(self) -> bool:
-        return True
-
-    async def _inject_faults(self) -> None:
-        *others, fresh = sorted(self.spots(), key=self._is_led_by_victim)
-        demand(sum(map(self._is_led_by_victim, self.spots())) > 1, "it leads too little")
-        await Filler(self, "p0", others).run()
-        self.trace(f"the clock of {self.victim.name} is {self._ahead_ms} ms ahead")
+    async def _inject(self) -> None:
+        *others, fresh = sorted(self.world.spots(), key=self._is_led_by_victim)
+        demand(sum(map(self._is_led_by_victim, self.world.spots())) > 1, "it leads too little")
+        await Filler(self.world, "p0", others).run()
+        self.world.trace(f"the clock of {self.victim.name} is {self._ahead_ms} ms ahead")
         self.victim.clock_ahead_ms = self._ahead_ms
         await self._keep("one clock is wrong")
-        await Filler(self, "p1", [fresh]).run()
+        await Filler(self.world, "p1", [fresh]).run()
         self._judge_alarms({self.victim.node_id})
         await self._depose_others()
         await self._keep("it leads more")
@@ -75,15 +73,15 @@ class WrongClocks(World):
         self.victim.clock_ahead_ms = 0
         await self._keep("its clock is right again")
         self._judge_alarms(set())
-        for host in self.hosts:
+        for host in self.world.hosts:
             host.clock_ahead_ms = 15 * DAY_MS
-        self.trace("all clocks are two weeks ahead, and agree")
+        self.world.trace("all clocks are two weeks ahead, and agree")
         await trio.sleep(2 * ROUNDS_SECONDS)
         self._judge_alarms(set())
         demand(all(start > 0 for start in self._starts().values()), f"kept: {self._starts()}")
-        self._repair()
-        await self._wait_whole("after the repairs")
-        self.is_closing = True
+        self.world.repair()
+        await self.world.wait_whole("after the repairs")
+        self.world.is_closing = True
 
     async def _keep(self, when: str) -> None:
         await trio.sleep(ROUNDS_SECONDS)
@@ -93,30 +91,30 @@ class WrongClocks(World):
     def _starts(self) -> dict[str, int]:
         return {
             f"{host.name}/{replica.log.name}": replica.log.log_start_offset
-            for host in self.hosts
+            for host in self.world.hosts
             if host.broker is not None
             for replica in host.broker.replicas.all()
         }
 
     def _judge_alarms(self, wrong: set[int]) -> None:
-        for host in self.hosts:
+        for host in self.world.hosts:
             assert host.broker is not None, "all are there"
             told = {one.broker_id for one in host.broker.clock.wrong}
             demand(told == wrong, f"{host.name} says that the clocks of {told} are wrong")
 
     def _is_led_by_victim(self, spot: Spot) -> bool:
-        state = self.state_of(spot)
+        state = self.world.state_of(spot)
         return state is not None and state.leader == self.victim.node_id
 
     async def _depose_others(self) -> None:
         """One after the other; some of what they have led is led by the victim for a while."""
-        for host in self.hosts:
+        for host in self.world.hosts:
             if host is not self.victim:
                 host.crash(power_lost=False)
                 await host.wait_dead()
                 await self._keep(f"{host.name} is dead")
                 host.start()
-                await self._wait_whole("after a kill")
+                await self.world.wait_whole("after a kill")
 
 
 class Filler(Program):
@@ -140,25 +138,25 @@ def test_one_wrong_clock_deletes_nothing(seed: int, ahead_ms: int) -> None:
     """It follows, and it leads: all replicas keep all they have, and every broker raises the
     alarm.
     """
-    WrongClocks(seed, ahead_ms=ahead_ms).play()
+    WrongClocks(seed, ahead_ms=ahead_ms).world.play()
 
 
 def test_a_follower_that_retires_by_its_own_clock_is_noticed() -> None:
     """Planted: followers retire what is committed, and nobody asks whether the clock is right."""
     with noticed(brokers.followers_retire, "retired while one clock is wrong"):
-        WrongClocks(1, ahead_ms=15 * DAY_MS).play()
+        WrongClocks(1, ahead_ms=15 * DAY_MS).world.play()
 
 
 def test_a_leader_that_stamps_by_its_own_clock_is_noticed() -> None:
     """Planted: what it took while its clock was behind looks old to whoever has the right time."""
     with noticed(brokers.stamp_by_the_own_clock, "retired while its clock is right again"):
-        WrongClocks(2, ahead_ms=-15 * DAY_MS).play()
+        WrongClocks(2, ahead_ms=-15 * DAY_MS).world.play()
 
 
 def test_a_leader_that_asks_nobody_is_noticed() -> None:
     """Planted: the leader alone retires, and believes its own clock."""
     with noticed(brokers.believe_the_own_clock, "retired while one clock is wrong"):
-        WrongClocks(1, ahead_ms=15 * DAY_MS).play()
+        WrongClocks(1, ahead_ms=15 * DAY_MS).world.play()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ judged. Brokers, quorum and clients are the real ones; only disks, network and c
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
@@ -38,11 +38,14 @@ from tests.simulation.raft.checks import TooLittle, Violation, demand
 from tests.simulation.simulated_world import SimulatedWorld, failure_of
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from raftmq.metadata.image import MetadataImage, PartitionState
     from tests.simulation.brokers.plan import Plan, TopicPlan
+
+    Scenario: TypeAlias = Callable[[], Awaitable[None]]
 
 # Virtual seconds
 SECONDS = 20.0  # of faults: several sessions of 9 s, and some seconds of real time
@@ -77,9 +80,12 @@ class World(SimulatedWorld):
         seconds: float = SECONDS,
         kinds: tuple[str, ...] = (),
         history_file: Path | None = None,
+        scenario: Scenario | None = None,
     ) -> None:
+        """`scenario`: what is done in place of faults and clients that the seed draws."""
         super().__init__(seed, draw_plan(seed, seconds, kinds), wanted=kinds)
         self.history, self._history_file = History(self), history_file
+        self._scenario = scenario or self._inject_faults
         self.ledger = Ledger(self.history)
         voters = range(1, self.plan.voter_count + 1)
         self.voter_addresses = {voter: Address(f"n{voter}", 9000) for voter in voters}
@@ -239,7 +245,7 @@ class World(SimulatedWorld):
         await self.nursery.start(self.operator.run)
         self.nursery.start_soon(watch_log_starts, self)
         await self._begin()
-        await self._inject_faults()
+        await self._scenario()
         self.history.on_phase("final")
         await self._judge()
         if self.plan.ends_dark and not self.plan.trusts_page_cache:
@@ -253,7 +259,7 @@ class World(SimulatedWorld):
         self.end_seconds = trio.current_time()
 
     async def _begin(self) -> None:
-        await self._wait_whole("after the start")
+        await self.wait_whole("after the start")
         for topic in self.plan.topics:
             demand(await self.operator.make_topic(topic), "no topic can be made")
 
@@ -275,14 +281,14 @@ class World(SimulatedWorld):
             with trio.move_on_after(self.plan.seconds) as faults:
                 clients.start_soon(self.prolong, faults)
                 await self.nemesis.run()
-            self._repair()
+            self.repair()
             began_at = trio.current_time()
-            await self._wait_whole("after the repairs", is_busy=True)
+            await self.wait_whole("after the repairs", is_busy=True)
             self.heal_seconds = trio.current_time() - began_at
-            await self._probe()
+            await self.probe()
             self.is_closing = True
 
-    def _repair(self) -> None:
+    def repair(self) -> None:
         self.is_repaired = True
         self.history.on_phase("heal")
         self.mend()
@@ -299,7 +305,7 @@ class World(SimulatedWorld):
         if not host.is_up:
             host.start()
 
-    async def _wait_whole(self, when: str, *, is_busy: bool = False) -> None:
+    async def wait_whole(self, when: str, *, is_busy: bool = False) -> None:
         """While clients work, replicas are never quite even: that is asked for afterwards."""
         with trio.move_on_after(HEAL_SECONDS_MAX):
             while missing := self._leaving() or what_is_missing(self, is_busy=is_busy):  # noqa: ASYNC110
@@ -312,7 +318,7 @@ class World(SimulatedWorld):
         leaving = [host.name for host in self.hosts if host.is_up and host.leaving.is_set()]
         return f"{leaving} are about to stop" if leaving else ""
 
-    async def _probe(self) -> None:
+    async def probe(self) -> None:
         """Every partition takes records, though the first one may leave over a connection whose
         other end is gone.
         """
@@ -329,7 +335,7 @@ class World(SimulatedWorld):
 
     async def _judge(self) -> None:
         await trio.sleep(REST_SECONDS)
-        await self._wait_whole("at rest")
+        await self.wait_whole("at rest")
         self.history.take_replicas()
         judge_logs(self)
         judge_rest(self)
@@ -347,7 +353,7 @@ class World(SimulatedWorld):
             for host in self.hosts:
                 await host.wait_dead()
                 host.start()
-            await self._wait_whole("after the dark")
+            await self.wait_whole("after the dark")
 
     async def _stop(self) -> None:
         for host in self.hosts:
