@@ -83,14 +83,14 @@ def test_the_number_of_a_lost_coordinator_is_not_the_generation() -> None:
     world.start("i0")
     world.run(3.0)
     member = world.processes[0]
-    world.coordinators.save_factor = 1000.0
+    world.coordinator_faults.save_factor = 1000.0
     world.start(None)
     run_until(world, lambda: is_syncing(member))
     generation = member.membership.generation
     member.pause()
     world.coordinator_broker().crash()
     world.move(0.0)
-    world.coordinators.save_factor = 1.0
+    world.coordinator_faults.save_factor = 1.0
     run_until(world, lambda: is_saved(world, generation))
     assert member.membership.generation == generation
     assert world.checks.is_elsewhere(member)

@@ -60,10 +60,14 @@ class World:
         self._tenures: list[tuple[Broker, int]] = []
         chance = self.chance("faults")
         members = MemberFaults(self, chance)
-        self.connections = ConnectionFaults(self, chance, members)
-        self.coordinators = CoordinatorFaults(self, chance)
+        self.connection_faults = ConnectionFaults(self, chance, members)
+        self.coordinator_faults = CoordinatorFaults(self, chance)
         self.nemesis = TimelineNemesis(
-            self, chance, members.faults, self.connections.faults, self.coordinators.faults
+            self,
+            chance,
+            members.faults,
+            self.connection_faults.faults,
+            self.coordinator_faults.faults,
         )
         self._network, self._moves = self.chance("network"), self.chance("moves")
         self._number = 0
@@ -105,10 +109,11 @@ class World:
         return LINGER_SECONDS_MAX * self._network.random()
 
     def save_seconds(self) -> float:
-        return self.plan.save_seconds_max * self._network.random() * self.coordinators.save_factor
+        factor = self.coordinator_faults.save_factor
+        return self.plan.save_seconds_max * self._network.random() * factor
 
     def refuses_saves(self) -> bool:
-        return self._network.random() < self.coordinators.refuse_share
+        return self._network.random() < self.coordinator_faults.refuse_share
 
     # -- members ---------------------------------------------------------------------------
 
@@ -120,7 +125,7 @@ class World:
         topics = wants.choice(SUBSCRIPTIONS)
         process = Process(self, name, options, topics, chance)
         self.processes.append(process)
-        self.connections.on_start(process)
+        self.connection_faults.on_start(process)
         process.start()
 
     def _options(self, instance_id: str | None, assignors: tuple[str, ...]) -> MemberOptions:
@@ -165,8 +170,8 @@ class World:
 
     def find_coordinator(self) -> tuple[Broker, int]:
         """A lookup's answer, perhaps from an older image, and the slot epoch."""
-        told = self._tenures[-2:] if self.coordinators.are_lookups_outdated else self._tenures[-1:]
-        return self._network.choice(told)
+        count = 2 if self.coordinator_faults.are_lookups_outdated else 1
+        return self._network.choice(self._tenures[-count:])
 
     def coordinator_broker(self) -> Broker:
         return self.brokers[self.quorum.slot.broker_id]
@@ -228,8 +233,8 @@ class World:
         """Every live member has its share, and all partitions have owners."""
         self.timeline.say("-- repair")
         self.is_calm = True
-        self.connections.repair()
-        self.coordinators.repair()
+        self.connection_faults.repair()
+        self.coordinator_faults.repair()
         for process in self.processes:
             process.end_silence()
             if process.is_paused:
