@@ -12,14 +12,15 @@ from random import Random
 from typing import TYPE_CHECKING, Self
 
 from tests.cluster.broker_cluster import BrokerCluster
+from tests.cluster.broker_process import AS_OPERATED
 from tests.cluster.group_judge import Evidence, Span, Verdict
 from tests.cluster.group_load import GROUP, TOPIC, GroupLoad
-from tests.cluster.group_process import Members
+from tests.cluster.group_process import MEMBER, Members
 from tests.cluster.group_words import BATCH, BEFORE, MANUAL, RECORD, MemberOrder
 from tests.cluster.node_process import NodeFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from raftmq.client.administration.results import GroupDetails
@@ -44,14 +45,16 @@ class GroupCluster:
         members: int = 6,
         partitions: int = 24,
         is_at_most_once: bool = False,
+        program: Callable[[int], Sequence[str]] = lambda _: AS_OPERATED,
+        member_program: Callable[[int], Sequence[str]] = lambda _: MEMBER,
     ) -> None:
+        """`program` and `member_program`, behind `python -m`, go by node and member."""
         self.random = Random(seed)
         self.member_count, self._is_at_most_once = members, is_at_most_once
-        self.brokers = BrokerCluster(root)
-        self.members = Members(root)
-        bootstrap = ",".join(map(str, map(self.brokers.address, self.brokers.nodes)))
-        self._bootstrap = bootstrap
-        self.load = GroupLoad(bootstrap, partitions=partitions)
+        self.brokers = BrokerCluster(root, program=program)
+        self.members = Members(root, program=member_program)
+        self.bootstrap = ",".join(map(str, map(self.brokers.address, self.brokers.nodes)))
+        self.load = GroupLoad(self.bootstrap, partitions=partitions)
         self.outages: list[Span] = []
         self.verdict: Verdict | None = None
         self._closing = ExitStack()
@@ -80,7 +83,7 @@ class GroupCluster:
         commit = BEFORE if self._is_at_most_once else self.random.choice(_COMMITS)
         way = self.random.choice(("batches", "records"))
         return self.members.start(
-            MemberOrder(self._bootstrap, GROUP, TOPIC, "", commit, way, SESSION_MS)
+            MemberOrder(self.bootstrap, GROUP, TOPIC, "", commit, way, SESSION_MS)
         )
 
     def kill_broker(self, node_id: int) -> float:

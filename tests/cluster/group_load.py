@@ -34,7 +34,7 @@ ASK_SECONDS_MAX = 5.0
 class GroupLoad(LoadThread):
     """Attributes:
     acknowledged: number by partition and offset.
-    denied: numbers that certainly were not sent.
+    failed, denied: numbers whose `send` has raised; of these, those that certainly were not sent.
     served: when something was acknowledged last, by partition.
     observations: what the group had committed.
     details: of the group, as its coordinator said last, and when it was asked; None: it is silent.
@@ -47,6 +47,7 @@ class GroupLoad(LoadThread):
         self._bootstrap, self.partitions = bootstrap, partitions
         self.key_count = partitions * KEYS_PER_PARTITION
         self.acknowledged: dict[tuple[int, int], int] = {}
+        self.failed: set[int] = set()
         self.denied: set[int] = set()
         self.served = dict.fromkeys(range(partitions), 0.0)
         self.observations: list[Observation] = []
@@ -104,6 +105,7 @@ class GroupLoad(LoadThread):
         try:
             sent = await producer.send(TOPIC, value, key=key, partition=partition)
         except RaftmqError as error:
+            self.failed.add(number)
             if error.definite:
                 self.denied.add(number)
             self._on_error(error)

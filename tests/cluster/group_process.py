@@ -17,10 +17,12 @@ from tests.cluster.node_process import NodeFailed, NodeProcess
 from tests.cluster.nodes import Nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from tests.cluster.group_words import AnyWord
+
+MEMBER = ("tests.cluster.group_member",)
 
 
 class MemberProcess(NodeProcess):
@@ -28,10 +30,17 @@ class MemberProcess(NodeProcess):
     is_ready: it has opened its consumer.
     """
 
-    def __init__(self, number: int, order: MemberOrder, *, on_news: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        number: int,
+        order: MemberOrder,
+        *,
+        on_news: Callable[[], None],
+        program: Sequence[str],
+    ) -> None:
         self.is_ready = False
         self._on_news = on_news
-        command = [sys.executable, "-m", "tests.cluster.group_member", *order.arguments()]
+        command = [sys.executable, "-m", *program, *order.arguments()]
         super().__init__(number, command, hear=self._hear_line, on_end=on_news)
 
     def _hear_line(self, line: bytes) -> None:
@@ -46,9 +55,12 @@ class Members(Nodes[MemberProcess]):
     orders: of all that ever were.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, *, program: Callable[[int], Sequence[str]] = lambda _: MEMBER
+    ) -> None:
+        """`program`, behind `python -m`, goes by the member's number."""
         super().__init__()
-        self._folder, self._numbers = folder, count(1)
+        self._folder, self._numbers, self._program = folder, count(1), program
         self._stopped_at: dict[int, float] = {}
         self.struck: list[Struck] = []
         self.orders: dict[int, MemberOrder] = {}
@@ -58,7 +70,9 @@ class Members(Nodes[MemberProcess]):
         number = next(self._numbers)
         order = order._replace(log=str(self._folder / f"member-{number}.log"))
         self.orders[number] = order
-        self._processes[number] = MemberProcess(number, order, on_news=self._on_news)
+        self._processes[number] = MemberProcess(
+            number, order, on_news=self._on_news, program=self._program(number)
+        )
         return number
 
     def wait_ready(self, numbers: Iterable[int]) -> None:
