@@ -6,7 +6,7 @@ says so.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.errors import ProducerFenced, RaftmqError
 from raftmq.wire.batch.header import (
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.header import BatchHeader
 
 
+class Appended(NamedTuple):
+    """`base_offsets`: of each batch, if there are duplicates among them."""
+
+    base_offset: int
+    base_offsets: tuple[int, ...] = ()
+
+
 class Partition:
     """Its log is one for all replicas: nothing is lost when the leader changes."""
 
@@ -34,22 +41,23 @@ class Partition:
         self.log_start_offset = self.end_offset = 0
         self.batches: list[tuple[int, int, bytes]] = []  # base offset, end offset, bytes
 
-    def append(self, data: bytes | memoryview) -> tuple[int, ...]:
-        """Where each batch stands: from now on, or already.
-
+    def append(self, data: bytes | memoryview) -> Appended:
+        """
         Raises:
-            RaftmqError: its number cannot be; nothing was appended.
+            RaftmqError: the number of a batch cannot be; nothing was appended.
         """
         batches, end_offset = self.batches[:], self.end_offset
         try:
-            offsets = [self._append(data, *found) for found in iter_batches(data)]
+            offsets = tuple(self._append(data, *found) for found in iter_batches(data))
         except RaftmqError:
             self.batches, self.end_offset = batches, end_offset
             raise
         self._on_append()
-        return tuple(offsets)
+        has_duplicates = len(self.batches) < len(batches) + len(offsets)
+        return Appended(offsets[0], offsets if has_duplicates else ())
 
     def _append(self, data: bytes | memoryview, position: int, header: BatchHeader) -> int:
+        """Where it stands: from now on, or already."""
         found = place_of((read_header(each) for _, _, each in self.batches), header)
         if isinstance(found, RaftmqError):
             raise found
@@ -107,14 +115,21 @@ class Partition:
         self.batches = [one for one in self.batches if one[1] <= offset]
         self.end_offset = offset
 
-    def find_time(self, timestamp: int) -> int:
-        """Offset of the first record at or after it, -1 if there is none."""
+    def find_time(self, timestamp: int) -> tuple[int, int]:
+        """Time and offset of the first record at that time or after it; -1, -1: there is none."""
         for _, _, data in self.batches:
             found = RecordBatch.decode(data)
             for offset, each in zip(found.offsets, found.timestamps, strict=True):
-                if each >= timestamp:
-                    return offset
-        return -1
+                if each >= timestamp and offset >= self.log_start_offset:
+                    return each, offset
+        return -1, -1
+
+    def epoch_at(self, offset: int) -> int:
+        """Of the batch that holds it; at the end, of the last one; -1: of none."""
+        epochs = [
+            read_header(data).leader_epoch for base, _, data in self.batches if base <= offset
+        ]
+        return epochs[-1] if epochs else -1
 
     def divergence(self, epoch: int, offset: int) -> Diverging | None:
         """Where whoever has read up to `offset` in `epoch` parts from this log."""

@@ -25,19 +25,20 @@ def produced(
     error: ErrorCode = ErrorCode.NONE,
     *,
     base_offset: int = -1,
-    offsets: tuple[int, ...] = (),
+    base_offsets: tuple[int, ...] = (),
     allowed: int = -1,
 ) -> Reply:
-    """`offsets`: of each batch; told where there are several."""
+    partition = world.find(wanted.topic_id, wanted.partition)
     found = PartitionProduced(
         wanted.topic_id,
         wanted.partition,
         error,
         error.name if error else "",
-        offsets[0] if offsets else base_offset,
-        base_offsets=offsets[1:] and offsets,
+        base_offset,
+        log_start_offset=-1 if error or partition is None else partition.log_start_offset,
+        base_offsets=base_offsets,
         allowed=allowed,
-        **world.hint(wanted),
+        **(world.hint(wanted) if error else {}),
     )
     return Reply(ProduceReply((found,)))
 

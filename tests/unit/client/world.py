@@ -13,6 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import trio
+from msgspec.structs import replace
 
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import ErrorCode, RaftmqError
@@ -21,6 +22,7 @@ from raftmq.rpc.context import Listener, RequestContext, ServerIdentity
 from raftmq.rpc.reply import Reply
 from raftmq.rpc.server import RpcServer
 from raftmq.wire.batch.records import encode_batch
+from raftmq.wire.bodies import TOPICS_MAX
 from raftmq.wire.messages import metadata as wire
 from raftmq.wire.messages.corruption import CorruptionVerdict, ReportCorruption
 from raftmq.wire.messages.fetch import Fetch, FetchReply
@@ -138,7 +140,8 @@ class Broker:
         return self.world.metadata(names)
 
     def _on_metadata(self, _context: Any, body: wire.Metadata, _payload: Any) -> Reply:
-        return Reply(self._metadata(body.topics))
+        told = self._metadata(body.topics)
+        return Reply(told if self.behind is not None else page_of(told, body))
 
     def _on_produce(self, _context: Any, body: Produce, payload: Any) -> Any:
         def carry_out() -> Reply:
@@ -162,10 +165,10 @@ class Broker:
         if error or partition is None:
             return produced(self.world, wanted, error)
         try:
-            offsets = partition.append(data)
+            appended = partition.append(data)
         except RaftmqError as refusal:
             return produced(self.world, wanted, refusal.code)
-        return produced(self.world, wanted, offsets=offsets)
+        return produced(self.world, wanted, **appended._asdict())
 
     def _on_fetch(self, _context: Any, body: Fetch, _payload: Any) -> Any:
         def carry_out() -> Reply:
@@ -196,15 +199,18 @@ class Broker:
                 await self.world.appended.wait()
 
     def _read(self, body: Fetch) -> Reply:
-        """In order, until an answer is full; but of each partition it is told where it ends."""
+        """In order, until the answer is full: what is behind that is not told of."""
         replies: list[Reply] = []
-        room = body.bytes_max
+        used = 0
         for wanted in body.partitions:
-            reply = self._read_one(wanted, min(wanted.bytes_max, room))
+            reply = self._read_one(wanted, max(1, min(wanted.bytes_max, body.bytes_max - used)))
             size = sum(map(len, reply.payload))  # type: ignore[arg-type]
-            if size <= room or room == body.bytes_max:
-                replies.append(reply)
-                room -= size
+            if used and used + size > body.bytes_max:
+                break
+            replies.append(reply)
+            used += size
+            if used >= body.bytes_max:
+                break
         return joined(replies, FetchReply)
 
     def _read_one(self, wanted: Any, bytes_max: int) -> Reply:
@@ -254,14 +260,25 @@ class Broker:
         if error or partition is None:
             return FoundOffset(wanted.topic_id, wanted.partition, error)
         ends = {EARLIEST: partition.log_start_offset, LATEST: partition.end_offset}
-        offset = ends.get(wanted.timestamp, partition.find_time(wanted.timestamp))
-        return FoundOffset(wanted.topic_id, wanted.partition, offset=offset)
+        timestamp, offset = -1, ends.get(wanted.timestamp, -1)
+        if wanted.timestamp >= 0:
+            timestamp, offset = partition.find_time(wanted.timestamp)
+        return FoundOffset(
+            wanted.topic_id,
+            wanted.partition,
+            timestamp=timestamp,
+            offset=offset,
+            leader_epoch=partition.epoch_at(offset),
+        )
 
     def _refusal(self, wanted: Any) -> ErrorCode:
+        """`leader_epoch` -1: of any leader."""
         partition = self.world.find(wanted.topic_id, wanted.partition)
         if partition is None:
-            return ErrorCode.UNKNOWN_TOPIC_ID
-        if wanted.leader_epoch < partition.leader_epoch:
+            return self.world.missing(wanted.topic_id)
+        if wanted.leader_epoch > partition.leader_epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if -1 < wanted.leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if partition.leader != self.broker_id:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -315,6 +332,12 @@ class World:
                 return topic.partitions[partition]
         return None
 
+    def missing(self, topic_id: bytes) -> ErrorCode:
+        """Of a partition that is not there."""
+        if any(topic.topic_id == topic_id for topic in self.topics.values()):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.UNKNOWN_TOPIC_ID
+
     def hint(self, wanted: Any) -> Mapping[str, int]:
         partition = self.find(wanted.topic_id, wanted.partition)
         if not self.gives_hints or partition is None:
@@ -330,7 +353,7 @@ class World:
                 wire.BrokerRow(broker.broker_id, *broker.address)
                 for broker in self.brokers.values()
             ),
-            topics=tuple(self._topic_metadata(name) for name in wanted),
+            topics=tuple(self._topic_metadata(name) for name in dict.fromkeys(wanted)),
         )
 
     def _topic_metadata(self, name: str) -> wire.TopicMetadata:
@@ -347,6 +370,21 @@ class World:
         addresses = bootstrap or [broker.address for broker in self.brokers.values()]
         network = ClientNetwork(self.network.node("client"))
         return Cluster(addresses, network, random=Random(1), client_id="test")
+
+
+def page_of(
+    told: wire.MetadataReply, body: wire.Metadata, *, topics_max: int = TOPICS_MAX
+) -> wire.MetadataReply:
+    """As many topics as are wanted, and as are told at once; all of them come by their names."""
+    topics = list(told.topics)
+    if body.topics is None:
+        topics = sorted((one for one in topics if one.name > body.after), key=_name_of)
+    page = tuple(topics[: min(body.topics_max, topics_max)])
+    return replace(told, topics=page, is_complete=len(page) == len(topics))
+
+
+def _name_of(topic: wire.TopicMetadata) -> str:
+    return topic.name
 
 
 @asynccontextmanager

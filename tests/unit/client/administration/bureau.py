@@ -23,13 +23,13 @@ from raftmq.wire.messages import configs as about_configs
 from raftmq.wire.messages import topics as about_topics
 from raftmq.wire.messages.corruption import DescribeDamage, DescribeDamageReply
 from raftmq.wire.messages.metadata import Metadata
-from tests.unit.client.world import CLUSTER, Partition, World, never, open_world
+from tests.unit.client.world import CLUSTER, Partition, World, never, open_world, page_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from raftmq.wire.bodies import Request
-    from raftmq.wire.messages.metadata import MetadataReply, PartitionMetadata
+    from raftmq.wire.messages.metadata import PartitionMetadata
     from tests.unit.client.world import Broker, Topic
 
 LOST = object()
@@ -192,18 +192,15 @@ class Bureau:
 
     def _metadata(self, body: Any) -> Reply:
         """All topics come in pages."""
-        reply: MetadataReply = self.world.metadata(body.topics and sorted(body.topics))
-        topics = sorted(reply.topics, key=lambda topic: topic.name)
-        if body.topics is None:
-            topics = [topic for topic in topics if topic.name > body.after]
-        page = topics[: PAGE if body.topics is None else None]
+        topics_max = PAGE if body.topics is None else len(body.topics)
+        reply = page_of(self.world.metadata(body.topics), body, topics_max=topics_max)
         placed = tuple(
             replace(
                 one,
                 partitions=tuple(self._placed(one.name, it) for it in one.partitions),
                 min_insync_replicas=self.min_isr.get(one.name, -1),
             )
-            for one in page
+            for one in reply.topics
         )
         return Reply(
             replace(
@@ -211,7 +208,6 @@ class Bureau:
                 controller_id=self.controller_id,
                 brokers=tuple(one for one in reply.brokers if one.broker_id not in self.down),
                 topics=placed,
-                is_complete=len(page) == len(topics),
             )
         )
 

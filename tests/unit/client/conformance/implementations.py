@@ -1,0 +1,111 @@
+"""Brokers that answer clients: models of them, and whole ones on simulated disks.
+
+With `autojump_clock`.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from random import Random
+from typing import TYPE_CHECKING, TypeAlias
+
+import trio
+
+from raftmq.client.routing.cluster import Cluster
+from raftmq.model import Address
+from raftmq.wire.messages.metadata import Metadata
+from raftmq.wire.messages.topics import CreateTopics, NewTopic
+from tests.simulation.client_network import ClientNetwork
+from tests.simulation.groups.whole_brokers import CLIENTS, NODES, Whole, whole_brokers
+from tests.unit.client.conformance.harness import PATIENCE_SECONDS, Harness
+from tests.unit.client.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from raftmq.rpc.reply import Answer
+    from raftmq.wire.bodies import Request
+
+Opener: TypeAlias = "Callable[[], AbstractAsyncContextManager[Harness]]"
+
+
+class Asking:
+    """The part that all share: a client's connections."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def ask(self, broker_id: int, request: Request, *payload: bytes) -> Answer:
+        deadline = trio.current_time() + PATIENCE_SECONDS
+        return await self._cluster.ask(broker_id, request, payload, deadline=deadline)
+
+
+class Lists(Asking):
+    """Logs in lists, on two brokers."""
+
+    def __init__(self, world: World, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self.world = world
+
+    async def add_topic(self, name: str, partition_count: int) -> None:
+        leaders = [1 + number % 2 for number in range(partition_count)]
+        self.world.add_topic(name, *leaders)
+
+    async def move_leader(self, name: str) -> None:
+        self.world.lead(name, 0, 3 - self.world.topics[name].partitions[0].leader)
+
+
+class WholeBrokers(Asking):
+    """Three, all of which have all of each topic."""
+
+    def __init__(self, brokers: Whole, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._brokers = brokers
+
+    async def add_topic(self, name: str, partition_count: int) -> None:
+        answer = await self.ask(1, CreateTopics((NewTopic(name, partition_count, 3),)))
+        assert not answer.body.topics[0].error, answer
+        for number in NODES:
+            await self._wait(number, name, lambda leaders: all(each > 0 for each in leaders))
+
+    async def move_leader(self, name: str) -> None:
+        """The broker that leads is killed."""
+        (topic,) = (await self.ask(1, Metadata((name,)))).body.topics
+        leader = topic.partitions[0].leader
+        self._brokers.nodes[leader].kill()
+        for number in set(NODES) - {leader}:
+            await self._wait(number, name, lambda leaders: leaders[0] not in (-1, leader))
+
+    async def _wait(self, number: int, name: str, is_so: Callable[[list[int]], bool]) -> None:
+        """Until that broker says so of the leaders."""
+        with trio.fail_after(PATIENCE_SECONDS):
+            while True:
+                (topic,) = (await self.ask(number, Metadata((name,)))).body.topics
+                if topic.partitions and is_so([one.leader for one in topic.partitions]):
+                    return
+                await trio.sleep(0.05)
+
+
+@asynccontextmanager
+async def lists() -> AsyncIterator[Harness]:
+    """A `World`."""
+    world = World(2)
+    world.gives_hints = True
+    async with trio.open_nursery() as nursery:
+        for broker in world.brokers.values():
+            await nursery.start(broker.run)
+        async with world.client() as cluster:
+            await cluster.refresh(None, deadline=trio.current_time() + PATIENCE_SECONDS)
+            yield Lists(world, cluster)
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def whole() -> AsyncIterator[Harness]:
+    async with whole_brokers() as brokers:
+        addresses = [Address(f"n{number}", CLIENTS) for number in NODES]
+        network = ClientNetwork(brokers.network.node("client"))
+        async with Cluster(addresses, network, random=Random(1), client_id="test") as cluster:
+            await cluster.refresh(None, deadline=trio.current_time() + PATIENCE_SECONDS)
+            yield WholeBrokers(brokers, cluster)
