@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from raftmq.client.administration.admin import Admin
-from raftmq.errors import ErrorCode
+from raftmq.errors import ErrorCode, InvalidConfig
 from raftmq.rpc.reply import Reply
-from raftmq.topic_config import TOPIC_KEYS
+from raftmq.topic_config import TOPIC_KEYS, parse_topic_config
 from raftmq.wire.bodies import Body, PartitionOutcome, TopicOutcome
 from raftmq.wire.messages import cluster as about_cluster
 from raftmq.wire.messages import configs as about_configs
@@ -116,6 +116,7 @@ class Bureau:
 
     def _create(self, body: about_topics.CreateTopics, error: ErrorCode) -> Reply:
         (wanted,) = body.topics
+        error = error or refusal_of(wanted.configs)
         if wanted.name in self.world.topics:
             error = ErrorCode.TOPIC_ALREADY_EXISTS
         if error:
@@ -129,6 +130,7 @@ class Bureau:
 
     def _delete(self, body: about_topics.DeleteTopics, error: ErrorCode) -> Reply:
         (topic_id,) = body.topics
+        error = error or self._missing(topic_id)
         if not error:
             del self.world.topics[self._name(topic_id)]
             self.world.version += 1
@@ -137,9 +139,11 @@ class Bureau:
 
     def _grow(self, body: about_topics.CreatePartitions, error: ErrorCode) -> Reply:
         (wanted,) = body.topics
-        partitions = self._topic(wanted.topic_id).partitions
-        if wanted.partition_count <= len(partitions):
-            error = ErrorCode.INVALID_PARTITIONS
+        error = error or self._missing(wanted.topic_id)
+        if not error:
+            partitions = self._topic(wanted.topic_id).partitions
+            if wanted.partition_count <= len(partitions):
+                error = ErrorCode.INVALID_PARTITIONS
         if not error:
             partitions += [Partition(1) for _ in range(len(partitions), wanted.partition_count)]
             self.world.version += 1
@@ -148,32 +152,35 @@ class Bureau:
 
     def _alter(self, body: about_configs.AlterConfigs, error: ErrorCode) -> Reply:
         (wanted,) = body.topics
+        error = error or self._missing(wanted.topic_id)
         if not error:
-            kept = self.configs.get(self._name(wanted.topic_id), {}) | wanted.changes
-            self.configs[self._name(wanted.topic_id)] = {
-                key: value for key, value in kept.items() if value is not None
-            }
+            name = self._name(wanted.topic_id)
+            wishes = self.configs.get(name, {}) | wanted.changes
+            kept = {key: value for key, value in wishes.items() if value is not None}
+            error = refusal_of(kept)
+            self.configs[name] = self.configs.get(name, {}) if error else kept
         outcome = TopicOutcome(wanted.topic_id, error, error.name if error else "")
         return Reply(about_configs.AlterConfigsReply((outcome,)))
 
     def _trim(self, broker: Broker, body: about_topics.DeleteRecords, error: ErrorCode) -> Reply:
         (wanted,) = body.partitions
         partition = self.world.find(wanted.topic_id, wanted.partition)
-        assert partition is not None, "led, and not there"
-        end = partition.end_offset
-        before = end if wanted.before_offset < 0 else wanted.before_offset
-        if partition.leader != broker.broker_id:
+        if partition is None:
+            error = self.world.missing(wanted.topic_id)
+        elif partition.leader != broker.broker_id:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        elif before > end:
+        elif wanted.before_offset > partition.end_offset:
             error = ErrorCode.OFFSET_OUT_OF_RANGE
-        if not error:
-            partition.log_start_offset = max(partition.log_start_offset, before)
+        start = -1
+        if not error and partition is not None:
+            before = partition.end_offset if wanted.before_offset < 0 else wanted.before_offset
+            partition.log_start_offset = start = max(partition.log_start_offset, before)
         told = about_topics.RecordsDeleted(
             wanted.topic_id,
             wanted.partition,
             error,
             error.name if error else "",
-            -1 if error else partition.log_start_offset,
+            start,
         )
         return Reply(about_topics.DeleteRecordsReply((told,)))
 
@@ -182,11 +189,23 @@ class Bureau:
         errors = [error, *self.errors][: len(body.partitions)]
         self.errors = self.errors[len(body.partitions) - 1 :]
         errors += [ErrorCode.NONE] * (len(body.partitions) - len(errors))
-        told = [
-            PartitionOutcome(one.topic_id, one.partition, code, code.name if code else "")
-            for one, code in zip(body.partitions, errors, strict=True)
-        ]
+        told = []
+        for one, code in zip(body.partitions, errors, strict=True):
+            code = code or self._elect_one(one.topic_id, one.partition)
+            told.append(PartitionOutcome(one.topic_id, one.partition, code, code.name))
         return Reply(about_topics.ElectLeadersReply(tuple(told)))
+
+    def _elect_one(self, topic_id: bytes, number: int) -> ErrorCode:
+        """The first of its replicas leads."""
+        partition = self.world.find(topic_id, number)
+        if partition is None:
+            return self.world.missing(topic_id)
+        name = self._name(topic_id)
+        replicas, _ = self.replicas.get((name, number), ((partition.leader,), ()))
+        if partition.leader == replicas[0]:
+            return ErrorCode.ELECTION_NOT_NEEDED
+        self.world.lead(name, number, replicas[0])
+        return ErrorCode.NONE
 
     # Questions
 
@@ -239,6 +258,9 @@ class Bureau:
 
     def _describe_configs(self, body: about_configs.DescribeConfigs) -> Reply:
         (topic_id,) = body.topics
+        if error := self._missing(topic_id):
+            unknown = about_configs.TopicConfigDescription(topic_id, error, error.name)
+            return Reply(about_configs.DescribeConfigsReply((unknown,)))
         known = self.configs.get(self._name(topic_id), {})
         entries = tuple(
             about_configs.ConfigEntry(key.name, known.get(key.name, "0"), key.name not in known)
@@ -267,12 +289,24 @@ class Bureau:
             )
         )
 
+    def _missing(self, topic_id: bytes) -> ErrorCode:
+        is_there = any(topic.topic_id == topic_id for topic in self.world.topics.values())
+        return ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_ID
+
     def _topic(self, topic_id: bytes) -> Topic:
         return self.world.topics[self._name(topic_id)]
 
     def _name(self, topic_id: bytes) -> str:
         found = [n for n, topic in self.world.topics.items() if topic.topic_id == topic_id]
         return found[0]
+
+
+def refusal_of(configs: dict[str, str]) -> ErrorCode:
+    try:
+        parse_topic_config(configs)
+    except InvalidConfig as error:
+        return error.code
+    return ErrorCode.NONE
 
 
 @asynccontextmanager

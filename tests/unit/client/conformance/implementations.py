@@ -17,6 +17,7 @@ from raftmq.wire.messages.metadata import Metadata
 from raftmq.wire.messages.topics import CreateTopics, NewTopic
 from tests.simulation.client_network import ClientNetwork
 from tests.simulation.groups.whole_brokers import CLIENTS, NODES, Whole, whole_brokers
+from tests.unit.client.administration.bureau import Bureau
 from tests.unit.client.conformance.harness import PATIENCE_SECONDS, Harness
 from tests.unit.client.world import World
 
@@ -87,11 +88,20 @@ class WholeBrokers(Asking):
                 await trio.sleep(0.05)
 
 
-@asynccontextmanager
-async def lists() -> AsyncIterator[Harness]:
+def lists() -> AbstractAsyncContextManager[Harness]:
     """A `World`."""
+    return _lists(lambda _world: None)
+
+
+def bureau() -> AbstractAsyncContextManager[Harness]:
+    return _lists(Bureau)
+
+
+@asynccontextmanager
+async def _lists(prepare: Callable[[World], object]) -> AsyncIterator[Harness]:
     world = World(2)
     world.gives_hints = True
+    prepare(world)
     async with trio.open_nursery() as nursery:
         for broker in world.brokers.values():
             await nursery.start(broker.run)
