@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
-    from raftmq.broker.replication.fetch_exchange import LeaderRequests
-    from raftmq.broker.replication.replica_repair import LossReporter
+    from raftmq.broker.replication.replica_repair import DamageReports
     from raftmq.disk.files import Files
     from raftmq.disk.thread import RunSync
     from raftmq.metadata.delta import Duty, MetadataDelta
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from raftmq.partition.leader import ProposeIsr
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.log import PartitionLog
+    from raftmq.rpc.peers import Peers
 
 
 logger = logging.getLogger("raftmq.broker")
@@ -194,8 +194,8 @@ class Replicas:
         broker_epoch: Callable[[], int],
         following: Following,
         proposing: Proposing,
-        reports: LossReporter,
-        peers: LeaderRequests,
+        reports: DamageReports,
+        peers: Peers,
         random: Random,
     ) -> None:
         self._broker_id, self._quorum, self._directory = broker_id, quorum, directory
