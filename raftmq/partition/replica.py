@@ -249,6 +249,7 @@ class Replica:
             self._unwatch(self.log)
             self._watch(log)
             self.log = log
+            log.doubt_unread()
             # Opening it may have cut unsynced records, so the log may end below the old value.
             end = min(self.high_watermark, log.log_end_offset)
             self.high_watermark = max(log.log_start_offset, end)

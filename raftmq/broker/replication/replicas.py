@@ -443,6 +443,7 @@ class Replicas:
         # Opened, yet damaged or rotten: repair decides when it may have a role.
         if not log.is_whole:
             self.repair.watch(key, is_told=key in self._told)
+        log.doubt_unread()  # the log was opened before a check could be made for it
         return replica
 
     async def _let_go(self, key: PartitionKey) -> None:

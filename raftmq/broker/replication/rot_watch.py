@@ -55,6 +55,7 @@ logger = logging.getLogger("raftmq.broker")
 
 WAITING_MAX = 100  # checks in line, in all ...
 LINE_MAX = 8  # ... and of one partition, each at another offset and from another connection
+OWN_LINE_MAX = 4  # but for this broker's own: an opening may meet rot in several segments, once
 REST_SECONDS = 0.02  # pause after each check ...
 REST_FACTOR = 9  # ... plus so many times its duration, so that checks take a tenth of disk time ...
 REST_SECONDS_MAX = 5.0  # ... unless the disk is so slow that the others would wait for too long
@@ -144,7 +145,8 @@ class RotWatch:
     ) -> _Check | None:
         """The check of that offset, possibly begun for another reader; None: too many in line.
 
-        One connection has one place in a partition's line, so it cannot crowd out others.
+        One connection has one place in a partition's line, so it cannot crowd out others; this
+        broker itself has OWN_LINE_MAX.
         """
         look = self._waiting.get((replica.key, offset))
         if look is not None:  # share the check that is waiting
@@ -153,8 +155,9 @@ class RotWatch:
             each.connection_id for (key, _), each in self._waiting.items() if key == replica.key
         ]
         is_full = len(line) >= LINE_MAX or len(self._waiting) >= WAITING_MAX
+        places = OWN_LINE_MAX if (reader, connection_id) == OURSELVES else 1
         # The reader repeats its report if it meets the rot again.
-        if is_full or connection_id in line:
+        if is_full or line.count(connection_id) >= places:
             return None
         look = _Check(replica, offset, reader, connection_id)
         self._waiting[replica.key, offset] = look

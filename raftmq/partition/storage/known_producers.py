@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.disk.checkpoint import TEMPORARY_SUFFIX, read_file, replace_file
-from raftmq.errors import CorruptRecord, StorageError
+from raftmq.errors import CorruptRecord, StorageError, without_frames
 from raftmq.partition.producer_format import pack_snapshot, read_snapshot
 from raftmq.partition.producers import Admission, Producers
 from raftmq.partition.storage.segment import BatchStart, walk
@@ -128,11 +128,13 @@ class FoundProducers(NamedTuple):
     """Attributes:
     snapshots: end offsets of the files that can be used, at the next opening or for a cut.
     beginning: of the walk; batches before it did not have to be read.
+    unread: what the walk met that does not decode, with the offset: it may have rotted.
     """
 
     producers: Producers
     snapshots: list[int]
     beginning: int
+    unread: list[CorruptRecord]
 
 
 def find_producers(
@@ -159,12 +161,13 @@ def find_producers(
         known = _known_at(files, folder, offset, waiting.get(offset))
         producers = None if known is None else Producers(known, limits)
         # No sound one: try the next older snapshot.
-        if producers is not None and _note_from(files, segments, offset, producers):
-            return FoundProducers(producers, snapshots, offset)
+        unread: list[CorruptRecord] = []
+        if producers is not None and _note_from(files, segments, offset, producers, unread):
+            return FoundProducers(producers, snapshots, offset, unread)
         snapshots = [each for each in snapshots if each != offset]
-    producers = Producers(limits=limits)
-    _note_from(files, segments, first, producers)
-    return FoundProducers(producers, snapshots, first)
+    producers, unread = Producers(limits=limits), []
+    _note_from(files, segments, first, producers, unread)
+    return FoundProducers(producers, snapshots, first, unread)
 
 
 def _known_at(
@@ -181,9 +184,13 @@ def _known_at(
 
 
 def _note_from(
-    files: Files, segments: Sequence[Segment], offset: int, producers: Producers
+    files: Files,
+    segments: Sequence[Segment],
+    offset: int,
+    producers: Producers,
+    unread: list[CorruptRecord],
 ) -> bool:
-    """Note all batches from `offset` on; False if none begins there."""
+    """Note all batches from `offset` on; False if none begins there. Errors go to `unread`."""
     for segment in segments:
         if segment.end_offset <= offset:  # the snapshot covers the whole segment
             continue
@@ -193,6 +200,7 @@ def _note_from(
                 return False
             file = files.open(segment.path)
             for found in walk(file, start, segment.size):
+                offset = found.header.base_offset
                 has_name = is_named(found.header.producer_id)
                 producers.note(found.header, account=account_in(file, found) if has_name else None)
         except CorruptRecord as error:
@@ -200,6 +208,9 @@ def _note_from(
             # would be taken for the next batch. An unknown one has to begin a new epoch.
             logger.warning("producers forgotten: segment=%s reason=%s", segment.path, error)
             producers.forget_all()
+            if error.offset is None:  # inside of the batch at `offset`
+                error.offset = offset
+            unread.append(without_frames(error))
         offset = segment.end_offset
     return True
 
@@ -253,6 +264,12 @@ class KnownProducers:
         self._snapshots = {offset: offset in durable for offset in found.snapshots}
         self._waiting: list[PendingProducerSnapshot] = []
         self._cut: ProducersCut | None = None
+        self._unread = found.unread
+
+    def take_unread(self) -> list[CorruptRecord]:
+        """What did not decode when the batches were last read, each with its offset; once."""
+        unread, self._unread = self._unread, []
+        return unread
 
     def admission(self, now: float) -> Admission:
         return Admission(self.now, now)
@@ -324,6 +341,7 @@ class KnownProducers:
         """The cut has ended, or failed, and the log is offline."""
         if self._cut is not None and self._cut.found is not None:  # else the cut failed
             self.now, found = self._cut.found.producers, self._cut.found.snapshots
+            self._unread = self._cut.found.unread
             self._snapshots = {offset: self._snapshots.get(offset, False) for offset in found}
         self._cut = None
 

@@ -321,6 +321,11 @@ class PartitionLog:
         if offset is not None and self.on_doubt is not None:  # else there is no place to check
             self.on_doubt(offset)
 
+    def doubt_unread(self) -> None:
+        """The same for what the producers could not be read back from, at an opening or a cut."""
+        for error in self.producers.take_unread():
+            self.doubt(error)
+
     def _notify_dirty(self) -> None:
         if self.on_dirty is not None:
             self.on_dirty(self)
@@ -521,6 +526,7 @@ class PartitionLog:
     def end_truncate(self) -> None:
         self.producers.end_cut()
         self._is_being_cut = False
+        self.doubt_unread()
 
     def _cut_epochs(self, end_offset: int) -> None:
         self.epochs.truncate(end_offset)

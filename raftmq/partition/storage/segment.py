@@ -233,14 +233,22 @@ def walk(
 
     Raises:
         CorruptRecord: an impossible header, a batch that reaches beyond `end`, or an offset that
-            does not follow from the one before.
+            does not follow from the one before. Its offset is that of the batch to check for rot.
     """
     window = ReadWindow(file, WALK_BLOCK_BYTES, read)
     offset, position = start
+    found: FoundBatch | None = None
     while position < end:
-        header = _header_at(window, offset, position, file)
-        _check_place(header, offset, position, end, file)
-        yield FoundBatch(position, header)
+        try:
+            header = _header_at(window, offset, position, file)
+            _check_place(header, offset, position, end, file)
+        except CorruptRecord as error:
+            # A wrong length or count leads to a place where nothing begins.
+            if found is not None and not _is_sound(file, found, read):
+                error.offset = found.header.base_offset
+            raise
+        found = FoundBatch(position, header)
+        yield found
         offset, position = header.end_offset, position + header.size
 
 
@@ -322,8 +330,8 @@ def _likely_batch_at(window: ReadWindow, position: int, end: int) -> FoundBatch 
     return FoundBatch(position, header) if position + header.size <= end else None
 
 
-def _is_sound(file: File, found: FoundBatch) -> bool:
-    data = file.read(found.position, found.header.size)
+def _is_sound(file: File, found: FoundBatch, read: ReadBytes = read_waiting) -> bool:
+    data = read(file, found.position, found.header.size)
     return len(data) == found.header.size and compute_crc(data) == found.header.crc
 
 

@@ -390,3 +390,26 @@ async def test_a_rotten_log_that_fails_is_opened_anew_at_once(
         assert replica.log is old
         await trio.sleep(30)
         assert replica.log is not old
+
+
+async def test_what_an_opening_meets_is_repaired_unasked(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """R7: its headers are read to know the producers again; no reader ever comes there."""
+    cluster = FakeCluster(2)
+    async with opened(files, cluster) as node:
+        replica = await begin(node, 2, 1, index_interval_bytes="1")
+        for number in range(COUNT):
+            append(replica.log, b"%d" % number)
+        await node.directory.wait_durable(replica.log, COUNT)
+        batches = batches_of(replica)
+        await node.directory.checkpoint()
+        left = files.photograph(Random(1), power_lost=False)
+    left.flip_bit(replica.log.segments[0].path, BAD * SIZE + 11, 3)  # in the length
+    async with opened(left, cluster) as node:
+        node.donor.batches = batches
+        await node.register()
+        await settle()
+        with trio.fail_after(60):
+            while batches_of(node.replicas.get(*KEY)) != batches:  # noqa: ASYNC110
+                await trio.sleep(0.05)

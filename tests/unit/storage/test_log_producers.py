@@ -226,3 +226,32 @@ def test_a_refused_write_takes_the_log_offline(files: SimulatedFiles) -> None:
     with pytest.raises(StorageError):
         append(log, numbered(2))
     assert known(log) == {PRODUCER: ProducerState(0, 2, (SequenceRun(0, 0, 2),))}
+
+
+def test_what_an_opening_cannot_read_producers_from_is_doubted(files: SimulatedFiles) -> None:
+    """R7: they are forgotten, and each place is named once, to be checked for rot."""
+    log = opened(files)
+    fill(log)
+    first, second, *_ = log.segments
+    for segment in (first, second):
+        files.flip_bit(segment.path, 11, 3)  # the length of its first batch
+    log = opened(files, Past(log.log_end_offset, was_clean=True))
+    doubted: list[int] = []
+    log.on_doubt = doubted.append
+    log.doubt_unread()
+    log.doubt_unread()
+    one, two = doubted
+    assert first.base_offset <= one < second.base_offset <= two < second.end_offset
+
+
+def test_what_a_cut_cannot_read_producers_from_is_doubted(files: SimulatedFiles) -> None:
+    """R7: a cut reads them back, too."""
+    log = opened(files)
+    fill(log)
+    begin = log.active.base_offset
+    files.flip_bit(log.active.path, 11, 3)
+    doubted: list[int] = []
+    log.on_doubt = doubted.append
+    cut(log, log.begin_truncate(log.log_end_offset))
+    (offset,) = doubted
+    assert begin <= offset < log.log_end_offset
