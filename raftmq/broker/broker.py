@@ -203,7 +203,7 @@ class Broker:
         )
         # A process that dies resets its connections: the controller probes whether it did.
         on_left = self.office.on_connection_reset
-        connector = TrioConnector(host.network, self._hello, **host.rpc_arguments())
+        connector = TrioConnector(host.network, self._hello)
         self._peers = Peers(connector, random=host.random, on_left=on_left)
         self._link = ControllerLink(
             node_id, quorum, self._peers, beat_here=self.office.on_heartbeat

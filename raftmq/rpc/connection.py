@@ -213,6 +213,7 @@ class Connection:
     """`run` serves the stream until it ends.
 
     Args:
+        run_sync: runs blocking disk reads, for answers out of files.
         arrival: back-pressure of requests; None on the requesting side, whose answers were asked
             for, with their sizes.
 
@@ -228,7 +229,7 @@ class Connection:
         *,
         name: str,
         limits: RpcLimits,
-        run_sync: RunSync,
+        run_sync: RunSync = trio.to_thread.run_sync,
         arrival: Arrival | None = None,
     ) -> None:
         self.name, self.limits = name, limits

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from raftmq.errors import RaftmqError
     from raftmq.model import Address
-    from raftmq.rpc.connection import RunSync
     from raftmq.rpc.network import Network
     from raftmq.wire.batch.header import Buffer
     from raftmq.wire.bodies import Request
@@ -81,10 +80,8 @@ class WaitedCall(Call):
 class TrioChannel(Channel):
     """See `open_channel`."""
 
-    def __init__(
-        self, stream: trio.abc.Stream, *, name: str, limits: RpcLimits, run_sync: RunSync
-    ) -> None:
-        self._connection = Connection(stream, name=name, limits=limits, run_sync=run_sync)
+    def __init__(self, stream: trio.abc.Stream, *, name: str, limits: RpcLimits) -> None:
+        self._connection = Connection(stream, name=name, limits=limits)
         self._outbox = self._connection.outbox
         conversation = Conversation(
             name, limits, self._outbox, now=trio.current_time(), on_end=self._on_end
@@ -145,20 +142,15 @@ def open_channel(
     limits: RpcLimits | None = None,
     *,
     name: str = "server",
-    run_sync: RunSync = trio.to_thread.run_sync,
 ) -> AbstractAsyncContextManager[TrioChannel]:
     """A channel over `stream`; see `opened`."""
     limits = limits or RpcLimits()
-    channel = TrioChannel(stream, name=name, limits=limits, run_sync=run_sync)
+    channel = TrioChannel(stream, name=name, limits=limits)
     return opened(channel, hello, hello_seconds_max=limits.hello_seconds_max)
 
 
 class TrioConnector:
-    """The Connector of brokers.
-
-    Args:
-        run_sync: runs blocking disk reads, in a worker thread.
-    """
+    """The Connector of brokers."""
 
     logger = logging.getLogger("raftmq.rpc")
 
@@ -167,19 +159,14 @@ class TrioConnector:
         network: Network,
         make_hello: Callable[[], Hello],
         limits: RpcLimits | None = None,
-        *,
-        run_sync: RunSync = trio.to_thread.run_sync,
     ) -> None:
-        self._network, self._make_hello, self._run_sync = network, make_hello, run_sync
+        self._network, self._make_hello = network, make_hello
         self._limits = limits or RpcLimits()
 
     @asynccontextmanager
     async def open(self, address: Address, *, name: str) -> AsyncIterator[TrioChannel]:
         stream = await self._dial(address)
-        hello, limits = self._make_hello(), self._limits
-        async with open_channel(
-            stream, hello, limits, name=name, run_sync=self._run_sync
-        ) as channel:
+        async with open_channel(stream, self._make_hello(), self._limits, name=name) as channel:
             yield channel
 
     async def _dial(self, address: Address) -> trio.abc.Stream:

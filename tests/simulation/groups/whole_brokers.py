@@ -111,7 +111,6 @@ class Whole:
         connector = TrioConnector(
             self.network.node("members"),
             lambda: Hello(CLUSTER, client_id="test"),
-            run_sync=run_inline,
         )
         self.peers = Peers(connector, random=Random(7))
         self.peers.set_addresses({n: Address(f"n{n}", CLIENTS) for n in NODES})

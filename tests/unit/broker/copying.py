@@ -100,7 +100,7 @@ class Copier:
         self.network = network.node(f"b{broker_id}")
         hello = Hello(CLUSTER, broker_id)
         random = Random(broker_id)
-        connector = TrioConnector(self.network, lambda: hello, run_sync=disk)
+        connector = TrioConnector(self.network, lambda: hello)
         self.peers = Peers(connector, random=random)
         self.fetchers = Fetchers(
             broker_id,

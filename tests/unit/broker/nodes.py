@@ -151,7 +151,7 @@ class Node:
         network = self._world.network.node(self.host)
         random = Random(100 * self._starts + self.node_id)
         hello = Hello(CLUSTER, self.node_id)
-        connector = TrioConnector(network, lambda: hello, run_sync=run_inline)
+        connector = TrioConnector(network, lambda: hello)
         self.peers = Peers(connector, random=random)
         self.office = ControllerLeadership(
             self.node_id,
