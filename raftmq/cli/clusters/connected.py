@@ -19,14 +19,14 @@ import trio
 
 from raftmq.cli.clusters.bootstrap import VARIABLE, bootstrap_addresses
 from raftmq.cli.clusters.wait_reason import WaitedFor, WaitReason, with_reason
-from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
+from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of, leaves_of
 from raftmq.client.client import Client
 from raftmq.errors import RaftmqError, Unreachable
 from raftmq.metadata.raft.net.observer_service import ask_status
 from raftmq.rpc.network import TcpNetwork
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from raftmq.client.administration.admin import Admin
     from raftmq.model import Address
@@ -229,17 +229,9 @@ async def find_voters(addresses: Sequence[Address]) -> list[str]:
 
 def _only_one(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """KeyboardInterrupt if there is one; else the first expected error; a bug as a group."""
-    leaves = list(_leaves(group))
+    leaves = list(leaves_of(group))
     # Errors of tasks that Ctrl-C has cancelled do not matter then.
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
         return KeyboardInterrupt()
     is_told = all(isinstance(leaf, (RaftmqError, CommandError, OSError)) for leaf in leaves)
     return leaves[0] if is_told or len(leaves) == 1 else group
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            yield from _leaves(each)
-    else:
-        yield error
