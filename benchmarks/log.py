@@ -118,7 +118,7 @@ def durable_appends(path: Path, data: bytes, count: int, in_flight: int) -> floa
                 for _ in range(count // in_flight):
                     now = trio.current_time()
                     done = log.append(data, leader_epoch=0, now_ms=NOW_MS, now=now)
-                    await directory.wait_held(log, done.end_offset)
+                    await directory.flusher.wait_held(log, done.end_offset)
 
             start = time.perf_counter()
             async with trio.open_nursery() as nursery:
@@ -291,7 +291,7 @@ def bench_flush(report: Report, root: Path, scale: float) -> None:
                         log.append(data, leader_epoch=0, now_ms=NOW_MS, now=0.0)
                     start = time.perf_counter()
                     for log in logs:
-                        await directory.wait_held(log, log.log_end_offset)
+                        await directory.flusher.wait_held(log, log.log_end_offset)
                     times.append(time.perf_counter() - start)
                 return times
 

@@ -63,7 +63,7 @@ def _check_topics(image: MetadataImage) -> None:
         durability = parse_topic_config(topic.configs).durability
         is_recorded = topic.trusts_page_cache or durability is not Durability.PAGE_CACHE
         assert is_recorded, f"topic {topic.name} trusts page caches, and does not say so"
-        for key in image.partitions_of(topic_id):
+        for key in (PartitionId(topic_id, number) for number in range(topic.partition_count)):
             assert key in image.partitions, f"{key} of topic {topic.name} is missing"
         expected += topic.partition_count
     assert len(image.partitions) == expected, "a partition without a topic"

@@ -181,9 +181,6 @@ class MetadataImage(NamedTuple):
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics[topic_id]
 
-    def partitions_of(self, topic_id: bytes) -> list[PartitionId]:
-        return [PartitionId(topic_id, n) for n in range(self.topics[topic_id].partition_count)]
-
     def is_active(self, broker_id: int) -> bool:
         """Whether the broker may lead and be in an ISR."""
         broker = self.brokers.get(broker_id)

@@ -99,5 +99,5 @@ class _Check:
             batch, leader_epoch=epoch, now_ms=wall_clock_ms(), now=trio.current_time()
         )
         self._ledger.record(Appended(self._partition, *appended[:2], first, epoch))
-        await self._directory.wait_durable(self._log, appended.end_offset)
+        await self._directory.flusher.wait_durable(self._log, appended.end_offset)
         self._ledger.record(Acknowledged(self._partition, appended.end_offset))

@@ -121,7 +121,7 @@ async def _sample_at_rest(
 ) -> None:
     """Once nothing waits for the disk any more."""
     for log in logs:
-        await directory.wait_durable(log, log.log_end_offset)
+        await directory.flusher.wait_durable(log, log.log_end_offset)
     for _ in range(100):  # the round that is under way may be for what was cut since
         if not directory.oldest_pending_age():
             break
@@ -181,7 +181,7 @@ class PartitionWriter:
     async def _acknowledge(self, end_offset: int) -> None:
         self._waiting += 1
         try:
-            await self._directory.wait_durable(self._log, end_offset)
+            await self._directory.flusher.wait_durable(self._log, end_offset)
             self._tell(Acknowledged(self._partition, end_offset))
         finally:
             self._waiting -= 1

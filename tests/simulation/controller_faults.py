@@ -12,6 +12,7 @@ from raftmq.metadata.commands import (
     AlterTopicConfig,
     DeleteTopic,
     ElectLeader,
+    PartitionId,
     ReassignPartition,
 )
 from raftmq.metadata.placement import creation, growth, hosts_of, place
@@ -210,7 +211,7 @@ class UserRequests:
         topic, image = self._topic(), self._world.image
         if topic is None:
             return
-        first = image.partitions[image.partitions_of(topic)[0]]
+        first = image.partitions[PartitionId(topic, 0)]
         assignments = self._place(1, len(first.replicas))
         if assignments:
             count = image.topics[topic].partition_count

@@ -141,4 +141,4 @@ class Examination:
         owed.begin_append(stored_batches(placed))
         log.append(sent, leader_epoch=epoch, now_ms=LATER_MS, now=trio.current_time())
         owed.complete_append()
-        await directory.wait_durable(log, log.log_end_offset)
+        await directory.flusher.wait_durable(log, log.log_end_offset)

@@ -181,7 +181,7 @@ class CrashScript:
         expectation.complete_append()
 
     async def _flush(self, log: PartitionLog) -> None:
-        await self._directory.wait_durable(log, log.log_end_offset)
+        await self._directory.flusher.wait_durable(log, log.log_end_offset)
 
     async def _new_epoch(self, log: PartitionLog) -> None:
         self.epochs[log.name] += self.random.randrange(1, 3)

@@ -84,7 +84,7 @@ class Sweep:
     async def _append(self, directory: LogDirectory, name: str) -> None:
         log = directory.logs[name]
         log.append(batch(*[b"x" * 300] * RECORDS), leader_epoch=1, now_ms=NOW_MS, now=0.0)
-        await directory.wait_durable(log, log.log_end_offset)
+        await directory.flusher.wait_durable(log, log.log_end_offset)
 
     def _interrupt(self, count: int, moment: Moment) -> None:
         if moment == "before":

@@ -411,14 +411,6 @@ class LogDirectory:
 
     # -- waiting and reading ---------------------------------------------------------------
 
-    async def wait_held(self, log: PartitionLog, end_offset: int) -> None:
-        """See `Flusher.wait_held`."""
-        await self.flusher.wait_held(log, end_offset)
-
-    async def wait_durable(self, log: PartitionLog, end_offset: int) -> None:
-        """See `Flusher.wait_durable`."""
-        await self.flusher.wait_durable(log, end_offset)
-
     def oldest_pending_age(self) -> float:
         """Seconds for which the oldest append has waited for the disk; 0.0 if none waits."""
         return self.flusher.oldest_pending_age(trio.current_time())

@@ -65,7 +65,7 @@ async def kill_node(root: Path) -> None:
 async def _write(directory: LogDirectory, log: PartitionLog, topic: str, numbers: range) -> None:
     for number in numbers:
         append(log, value(topic, number), epoch=number // 10)
-    await directory.wait_held(log, log.log_end_offset)
+    await directory.flusher.wait_held(log, log.log_end_offset)
 
 
 def write_quorum(root: Path) -> None:

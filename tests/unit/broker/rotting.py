@@ -36,7 +36,7 @@ COUNT, BAD = 6, 2
 async def fill(replica: Replica) -> None:
     for number in range(COUNT):
         replica.append(batch(b"%d" % number), acks=1)
-    await replica._directory.wait_durable(replica.log, COUNT)
+    await replica._directory.flusher.wait_durable(replica.log, COUNT)
     await replica._directory.checkpoint()
 
 

@@ -35,7 +35,7 @@ async def write(node: Node) -> None:
     """Durably, with a line in every checkpoint."""
     for replica in node.replicas.all():
         replica.append(batch(b"a"), acks=1)
-        await node.directory.wait_durable(replica.log, 1)
+        await node.directory.flusher.wait_durable(replica.log, 1)
     await node.directory.checkpoint()
 
 

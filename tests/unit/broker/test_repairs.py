@@ -72,7 +72,7 @@ async def fail(files: SimulatedFiles, replica: Replica) -> None:
 
 async def log_durable(replica: Replica) -> None:
     directory = replica._directory
-    await directory.wait_durable(replica.log, replica.log.log_end_offset)
+    await directory.flusher.wait_durable(replica.log, replica.log.log_end_offset)
 
 
 def shorten(files: SimulatedFiles) -> None:

@@ -162,7 +162,7 @@ async def test_a_follower_is_repaired_from_its_leader(
         replica = await begin(node, 2, 1)
         for number in range(COUNT):
             append(replica.log, b"%d" % number)
-        await node.directory.wait_durable(replica.log, COUNT)
+        await node.directory.flusher.wait_durable(replica.log, COUNT)
         node.donor.batches = batches_of(replica)
         rot(files, replica)
         node.rot_watch.doubt(KEY, BAD)
@@ -320,7 +320,7 @@ async def test_who_was_elected_with_damage_keeps_what_stands_before_it(
         await report(node)
         for number in range(3):
             replica.append(batch(b"%d" % number), acks=-1)
-        await replica._directory.wait_durable(replica.log, COUNT + 3)
+        await replica._directory.flusher.wait_durable(replica.log, COUNT + 3)
         left = files.photograph(Random(1), power_lost=False)
     rot(left, replica, COUNT + 1)
     async with opened(left, cluster) as node:

@@ -12,7 +12,7 @@ from raftmq.broker.metadata_changes import CATCH_UP_SECONDS_MAX
 from raftmq.broker.requests.topics import TopicRequests
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import AddPartitions as GrowCommand
-from raftmq.metadata.commands import BeginControlledShutdown, UnfenceBroker
+from raftmq.metadata.commands import BeginControlledShutdown, PartitionId, UnfenceBroker
 from raftmq.wire.messages.topics import (
     CreatePartitions,
     CreateTopics,
@@ -59,7 +59,8 @@ async def create(
 
 
 def replicas_in(image: MetadataImage, topic_id: bytes) -> list[tuple[int, ...]]:
-    return [image.partitions[key].replicas for key in image.partitions_of(topic_id)]
+    numbers = range(image.topics[topic_id].partition_count)
+    return [image.partitions[PartitionId(topic_id, number)].replicas for number in numbers]
 
 
 async def test_a_topic_is_made_with_the_defaults(autojump_clock: MockClock) -> None:

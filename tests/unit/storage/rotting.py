@@ -30,7 +30,7 @@ async def filled(directory: LogDirectory) -> PartitionLog:
     log = await directory.open_log("t", 0, CONFIG)
     for number in range(COUNT):
         append(log, b"%02d" % number)
-    await directory.wait_durable(log, COUNT)
+    await directory.flusher.wait_durable(log, COUNT)
     await directory.checkpoint()
     assert [segment.base_offset for segment in log.segments] == [0, 8]
     return log

@@ -37,7 +37,7 @@ async def test_a_deleted_log_is_gone_and_may_begin_anew(tmp_path: Path) -> None:
             assert log.log_end_offset == 0
             assert not log.damage
             log.append(batch(b"a", b"b"), leader_epoch=1, now_ms=NOW_MS, now=0.0)
-            await directory.wait_durable(log, 2)
+            await directory.flusher.wait_durable(log, 2)
             await directory.checkpoint()
             await directory.delete_log(log)
             assert directory.found() == []
@@ -80,5 +80,5 @@ async def test_no_flush_waits_for_what_is_removed(autojump_clock: MockClock) -> 
         assert goes.name not in directory.logs
         stays.append(batch(b"a"), leader_epoch=1, now_ms=NOW_MS, now=0.0)
         with trio.fail_after(1):
-            await directory.wait_durable(stays, 1)
+            await directory.flusher.wait_durable(stays, 1)
         assert files.names(goes.folder.parent) == [stays.folder.name]

@@ -38,7 +38,7 @@ async def test_durable_after_one_round(files: SimulatedFiles, autojump_clock: Mo
     """Append, wait: the record survives a power cut."""
     async with opened(files) as directory:
         log = await directory.open_log("orders-1", 0)
-        await directory.wait_held(log, append(log, b"a"))
+        await directory.flusher.wait_held(log, append(log, b"a"))
         assert log.durable_end_offset == 1
         after = files.photograph(Random(1), power_lost=True)
     async with opened(after) as directory:
@@ -55,7 +55,7 @@ async def test_a_round_covers_all_dirty_logs(
         for log in logs * 10:
             append(log, b"a")
         for log in logs:
-            await directory.wait_held(log, 10)
+            await directory.flusher.wait_held(log, 10)
         assert disk.calls == 1
         assert synced(files, ".log") - before == 3
 
@@ -70,9 +70,9 @@ async def test_appends_go_on_during_a_round(
         append(log, b"a")
         await trio.sleep(0.5)
         append(log, b"b")
-        await directory.wait_held(log, 1)
+        await directory.flusher.wait_held(log, 1)
         assert log.durable_end_offset == 1
-        await directory.wait_held(log, 2)
+        await directory.flusher.wait_held(log, 2)
         assert log.durable_end_offset == 2
 
 
@@ -85,9 +85,9 @@ async def test_a_cancelled_waiter_breaks_nothing(
         disk.seconds = 1.0
         end_offset = append(log, b"a")
         with trio.move_on_after(0.1) as scope:
-            await directory.wait_held(log, end_offset)
+            await directory.flusher.wait_held(log, end_offset)
         assert scope.cancelled_caught
-        await directory.wait_held(log, end_offset)
+        await directory.flusher.wait_held(log, end_offset)
         assert log.durable_end_offset == end_offset
 
 
@@ -103,7 +103,7 @@ async def test_the_oldest_pending_age_shows_a_frozen_disk(
         end_offset = append(log, b"a", now=trio.current_time())
         await trio.sleep(4)
         assert directory.oldest_pending_age() == pytest.approx(4.0)
-        await directory.wait_held(log, end_offset)
+        await directory.flusher.wait_held(log, end_offset)
         assert directory.oldest_pending_age() == 0.0
 
 
@@ -115,11 +115,11 @@ async def test_page_cache_topics_do_not_wait(
         log = await directory.open_log("t", 0, PAGE_CACHE)
         disk.seconds = 0.5
         started = trio.current_time()
-        await directory.wait_held(log, append(log, b"a"))
+        await directory.flusher.wait_held(log, append(log, b"a"))
         assert trio.current_time() == started
         assert (log.held_end_offset, log.durable_end_offset) == (1, 0)
         assert directory.oldest_pending_age() == 0.0
-        await directory.wait_durable(log, 1)
+        await directory.flusher.wait_durable(log, 1)
         assert log.durable_end_offset == 1
         append(log, b"b")
         await trio.sleep(12)
@@ -139,7 +139,7 @@ async def test_many_dirty_files_are_synced_together(autojump_clock: MockClock) -
         for log in logs:
             append(log, b"a")
         for log in logs:
-            await directory.wait_held(log, 1)
+            await directory.flusher.wait_held(log, 1)
         assert synced(files, ".log") == before
         after = files.photograph(Random(1), power_lost=True)
     async with opened(after) as directory:
@@ -170,7 +170,7 @@ async def test_only_the_tail_is_scanned_after_a_kill(
         log = await directory.open_log("t", 0)
         for _ in range(1000):
             end_offset = append(log, b"v" * 200)
-        await directory.wait_held(log, end_offset)
+        await directory.flusher.wait_held(log, end_offset)
         await directory.checkpoint()
         append(log, b"tail")
         killed = files.photograph(Random(1), power_lost=False)
@@ -200,7 +200,7 @@ async def test_truncate_lowers_the_recovery_point_first(
         log = await directory.open_log("t", 0)
         for value in (b"a", b"b", b"c"):
             end_offset = append(log, value)
-        await directory.wait_held(log, end_offset)
+        await directory.flusher.wait_held(log, end_offset)
         await directory.checkpoint()
         await directory.truncate(log, 1)
         assert (log.log_end_offset, log.durable_end_offset) == (1, 1)
@@ -240,7 +240,7 @@ async def test_retention_runs_by_itself(files: SimulatedFiles, autojump_clock: M
         log = retirable(await directory.open_log("t", 0, SMALL))
         for _ in range(20):
             end_offset = append(log, b"v" * 200)
-        await directory.wait_held(log, end_offset)
+        await directory.flusher.wait_held(log, end_offset)
         assert len(log.segments) > 2
         nursery.start_soon(directory.run_retention, lambda: later)
         await trio.sleep(301)
@@ -289,7 +289,7 @@ async def test_a_cut_fails_those_who_wait(
 
         async def wait() -> None:
             try:
-                await directory.wait_held(log, 2)
+                await directory.flusher.wait_held(log, 2)
             except NotLeaderOrFollower as error:
                 outcome.append(type(error))
 
@@ -303,7 +303,7 @@ async def test_a_cut_fails_those_who_wait(
             append(log, b"other", epoch=1)
         assert outcome == [NotLeaderOrFollower]
         with pytest.raises(OffsetOutOfRange, match="ends at 2"):
-            await directory.wait_held(log, 3)
+            await directory.flusher.wait_held(log, 3)
 
 
 async def test_changes_of_one_log_wait_for_each_other(
@@ -314,7 +314,7 @@ async def test_changes_of_one_log_wait_for_each_other(
         log = retirable(await directory.open_log("t", 0, SMALL))
         for number in range(12):
             end_offset = append(log, b"%03d" % number * 60)
-        await directory.wait_held(log, end_offset)
+        await directory.flusher.wait_held(log, end_offset)
         disk.seconds = 1.0
         async with trio.open_nursery() as nursery:
             nursery.start_soon(directory.truncate, log, 7)
@@ -338,7 +338,7 @@ async def test_retention_leaves_a_damaged_log_alone(
     async with opened(files) as directory:
         log = await directory.open_log("t", 0)
         for value in (b"a", b"b", b"c"):
-            await directory.wait_held(log, append(log, value))
+            await directory.flusher.wait_held(log, append(log, value))
         killed = files.photograph(Random(1), power_lost=False)
     [path] = [path for path in killed.paths(ROOT) if path.suffix == ".log"]
     killed.flip_bit(path, 200, 0)

@@ -42,12 +42,12 @@ async def test_a_failed_sync_takes_the_log_offline(
         append(bad, b"a")
         append(good, b"a")
         with pytest.raises(StorageError, match=r"bad/Partition-0 is offline.*fdatasync"):
-            await directory.wait_held(bad, 1)
-        await directory.wait_held(good, 1)
+            await directory.flusher.wait_held(bad, 1)
+        await directory.flusher.wait_held(good, 1)
         assert (bad.durable_end_offset, good.durable_end_offset) == (0, 1)
         with pytest.raises(StorageError, match="offline"):
             append(bad, b"b")
-        await directory.wait_held(good, append(good, b"b"))
+        await directory.flusher.wait_held(good, append(good, b"b"))
 
 
 async def test_what_a_failed_sync_lost_is_not_found_again(
@@ -56,11 +56,11 @@ async def test_what_a_failed_sync_lost_is_not_found_again(
     """The page cache shows bytes that never reached the disk: recovery must not believe it."""
     async with opened(files) as directory:
         log = await directory.open_log("t", 0)
-        await directory.wait_held(log, append(log, b"kept"))
+        await directory.flusher.wait_held(log, append(log, b"kept"))
         files.fail("sync", "*.log")
         append(log, b"lost")
         with pytest.raises(StorageError):
-            await directory.wait_held(log, 2)
+            await directory.flusher.wait_held(log, 2)
     after = files.after_crash(power_lost=False)
     async with opened(after) as directory:
         log = await directory.open_log("t", 0)
@@ -74,7 +74,7 @@ async def test_a_full_disk_takes_the_log_offline_until_a_restart(
     """A short write, then ENOSPC: not acknowledged; after a restart the torn bytes are cut."""
     async with opened(files) as directory:
         log = await directory.open_log("t", 0)
-        await directory.wait_held(log, append(log, b"kept"))
+        await directory.flusher.wait_held(log, append(log, b"kept"))
         files.fail("write", "*.log", error=errno.ENOSPC)
         with pytest.raises(StorageError, match="No space left on device"):
             append(log, b"x" * 1000)
@@ -83,7 +83,7 @@ async def test_a_full_disk_takes_the_log_offline_until_a_restart(
     async with opened(files) as directory:
         log = await directory.open_log("t", 0)
         assert values_of(log) == [b"kept"]
-        await directory.wait_held(log, append(log, b"more"))
+        await directory.flusher.wait_held(log, append(log, b"more"))
         assert values_of(log) == [b"kept", b"more"]
 
 
@@ -99,7 +99,7 @@ async def test_a_failed_sync_of_the_file_system_takes_all_its_logs_offline(
             append(log, b"a")
         for log in logs:
             with pytest.raises(StorageError, match="syncfs"):
-                await directory.wait_held(log, 1)
+                await directory.flusher.wait_held(log, 1)
 
 
 async def test_a_log_that_cannot_be_opened_keeps_no_other_from_work(
@@ -114,7 +114,7 @@ async def test_a_log_that_cannot_be_opened_keeps_no_other_from_work(
         with pytest.raises(StorageError, match=r"open .*bad"):
             await directory.open_logs(wanted)
         [good] = directory.logs.values()
-        await directory.wait_held(good, append(good, b"a"))
+        await directory.flusher.wait_held(good, append(good, b"a"))
         again = await directory.open_log("bad", 0)
         assert again.report.clean
 
@@ -125,7 +125,7 @@ async def test_an_old_segment_that_cannot_be_closed_takes_its_log_offline(
     """Upkeep wants to roll, the disk is full: no append may follow."""
     async with opened(files) as directory:
         log = await directory.open_log("t", 0)
-        await directory.wait_held(log, append(log, b"a"))
+        await directory.flusher.wait_held(log, append(log, b"a"))
         files.fail("create", "*.log", error=errno.ENOSPC)
         await directory.enforce_retention(NOW_MS + 8 * 86_400_000)
         with pytest.raises(StorageError, match="No space left"):
@@ -148,7 +148,7 @@ async def test_a_failed_truncation_takes_the_log_offline(
         for each in (log, other):
             for value in (b"a", b"b", b"c"):
                 append(each, value)
-            await directory.wait_held(each, 3)
+            await directory.flusher.wait_held(each, 3)
         await directory.checkpoint()
         files.fail(operation, "*")
         with pytest.raises(StorageError, match="offline"):
@@ -196,7 +196,7 @@ async def test_waiters_learn_of_a_failed_append(
         with pytest.raises(StorageError):
             append(log, b"b")
         with trio.fail_after(10), pytest.raises(StorageError, match="offline"):
-            await directory.wait_held(log, end_offset)
+            await directory.flusher.wait_held(log, end_offset)
 
 
 async def test_a_full_disk_does_not_keep_retention_from_freeing_it(
@@ -205,7 +205,7 @@ async def test_a_full_disk_does_not_keep_retention_from_freeing_it(
     """The new log start cannot be written: nothing has changed, and the log goes on."""
     async with opened(files) as directory:
         log = await directory.open_log("t", 0)
-        await directory.wait_held(log, append(log, b"a", b"b"))
+        await directory.flusher.wait_held(log, append(log, b"a", b"b"))
         files.fail("create", "log-start-offset.tmp", error=errno.ENOSPC)
         with pytest.raises(StorageError, match="No space left"):
             await directory.delete_records(log, 1)
@@ -222,7 +222,7 @@ async def test_opening_again_after_a_failed_checkpoint(
         with pytest.raises(StorageError, match="No space left"):
             await directory.open_log("t", 0)
         log = await directory.open_log("t", 0)
-        await directory.wait_held(log, append(log, b"a"))
+        await directory.flusher.wait_held(log, append(log, b"a"))
 
 
 async def test_an_offline_log_is_not_vouched_for(
@@ -234,7 +234,7 @@ async def test_an_offline_log_is_not_vouched_for(
             [(LogId("bad", 0), TopicConfig()), (LogId("good", 0), TopicConfig())]
         )
         for log in (bad, good):
-            await directory.wait_held(log, append(log, b"a"))
+            await directory.flusher.wait_held(log, append(log, b"a"))
         files.fail("write", "bad/Partition-0/*.log")
         with pytest.raises(StorageError):
             append(bad, b"b")
@@ -251,7 +251,7 @@ async def test_a_trim_that_fails_late_takes_the_log_offline(
     """Whether the new start will be found, nobody can say: nothing more is appended to it."""
     async with opened(files) as directory:
         log = await directory.open_log("t", 0)
-        await directory.wait_held(log, append(log, b"a", b"b"))
+        await directory.flusher.wait_held(log, append(log, b"a", b"b"))
         files.fail(operation, "*")
         with pytest.raises(StorageError, match="offline"):
             await directory.delete_records(log, 1)
@@ -270,7 +270,7 @@ async def test_a_name_that_was_not_synced_is_synced_before_use(
             await directory.open_log("bad", 0)
     async with opened(files) as directory:
         log = await directory.open_log("bad", 0)
-        await directory.wait_held(log, append(log, b"a"))
+        await directory.flusher.wait_held(log, append(log, b"a"))
         cuts = [files.photograph(Random(seed), power_lost=True) for seed in range(10)]
     for after in cuts:
         async with opened(after) as directory:

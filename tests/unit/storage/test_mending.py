@@ -195,7 +195,7 @@ async def test_a_crash_in_the_middle_leaves_rot_or_none(
     async with opened(files) as directory:
         log = await filled(directory)
         append(log, b"more")
-        await directory.wait_durable(log, COUNT + 1)
+        await directory.flusher.wait_durable(log, COUNT + 1)
         before = contents(log)
         for offset in (bad, bad + 1):
             rot(files, log, offset, byte)

@@ -58,7 +58,7 @@ async def test_a_snapshot_comes_with_the_next_checkpoint(
     """And not with the flush that an acknowledgement waits for."""
     async with opened(files) as directory:
         log = await directory.open_log("t", 0, SMALL)
-        await directory.wait_held(log, append(log, *[1, 2] * 10))
+        await directory.flusher.wait_held(log, append(log, *[1, 2] * 10))
         bases = [segment.base_offset for segment in log.segments[1:]]
         assert bases
         assert list_snapshots(files, FOLDER) == []

@@ -39,7 +39,7 @@ async def offline(directory: LogDirectory, files: SimulatedFiles, log: Partition
     files.fail("sync", LOG_FILES)
     append(log, b"lost")
     with pytest.raises(StorageError, match="offline"):
-        await directory.wait_durable(log, log.log_end_offset)
+        await directory.flusher.wait_durable(log, log.log_end_offset)
 
 
 async def test_what_was_opened_anew_is_trimmed(
@@ -49,7 +49,7 @@ async def test_what_was_opened_anew_is_trimmed(
     async with opened(files) as directory:
         log = await directory.open_log("t", 0, TopicConfig(segment_bytes=200))
         for value in (b"a", b"b", b"c"):
-            await directory.wait_held(log, append(log, value * 200))
+            await directory.flusher.wait_held(log, append(log, value * 200))
         await offline(directory, files, log)
         again = await directory.reopen(log)
         await directory.delete_records(again, 2)
@@ -65,12 +65,12 @@ async def test_what_was_durable_is_there_and_the_rest_is_cut(
     """The page cache shows what a failed sync has lost: it is not believed."""
     async with opened(files) as directory:
         log = await directory.open_log("t", 0)
-        await directory.wait_held(log, append(log, b"a"))
+        await directory.flusher.wait_held(log, append(log, b"a"))
         await offline(directory, files, log)
         again = await directory.reopen(log)
         assert (again.is_sound, values_of(again)) == (True, [b"a"])
         assert directory.logs[log.name] is again
-        await directory.wait_held(again, append(again, b"b"))
+        await directory.flusher.wait_held(again, append(again, b"b"))
         with pytest.raises(StorageError, match="offline"):
             append(log, b"old object")
     async with opened(files) as directory:
@@ -86,7 +86,7 @@ async def test_a_hole_in_what_was_never_durable_is_no_damage(
         config = TopicConfig(durability=Durability.PAGE_CACHE)
         log = await directory.open_log("t", 0, config)
         append(log, b"a")
-        await directory.wait_durable(log, 1)
+        await directory.flusher.wait_durable(log, 1)
         await offline(directory, files, log)
         found = files.open(log.active.file.path)
         size = found.size()
@@ -101,9 +101,9 @@ async def test_what_was_durable_and_is_gone_is_damage(
     """No checkpoint knows of it yet, but the log that went offline does; and so does its mark."""
     async with opened(files) as directory:
         log = await directory.open_log("t", 0)
-        await directory.wait_held(log, append(log, b"a", b"b"))
+        await directory.flusher.wait_held(log, append(log, b"a", b"b"))
         end = append(log, b"c")
-        await directory.wait_held(log, end)
+        await directory.flusher.wait_held(log, end)
         await offline(directory, files, log)
         files.open(log.active.file.path).truncate(20)
         again = await directory.reopen(log)
@@ -119,7 +119,7 @@ async def test_a_disk_that_still_fails_changes_nothing(
     """The old object stays, offline; the next attempt succeeds."""
     async with opened(files) as directory:
         log = await directory.open_log("t", 0)
-        await directory.wait_held(log, append(log, b"a"))
+        await directory.flusher.wait_held(log, append(log, b"a"))
         await offline(directory, files, log)
         files.fail("sync", LOG_FILES)
         with pytest.raises(StorageError, match="fdatasync"):
@@ -134,12 +134,12 @@ async def test_a_full_disk_heals_when_there_is_room(
     """A write that failed leaves nothing, or a torn batch: the log goes on before it."""
     async with opened(files) as directory:
         log = await directory.open_log("t", 0)
-        await directory.wait_held(log, append(log, b"a"))
+        await directory.flusher.wait_held(log, append(log, b"a"))
         files.fail("write", LOG_FILES, error=errno.ENOSPC)
         with pytest.raises(StorageError, match="No space"):
             append(log, b"b")
         again = await directory.reopen(log)
-        await directory.wait_held(again, append(again, b"c"))
+        await directory.flusher.wait_held(again, append(again, b"c"))
         assert values_of(again) == [b"a", b"c"]
 
 
@@ -150,7 +150,7 @@ async def test_a_start_over_that_failed_half_way_is_no_damage(
     """The recovery point was lowered before: whatever is found is taken as it is."""
     async with opened(files) as directory:
         log = await directory.open_log("t", 0)
-        await directory.wait_held(log, append(log, b"a", b"b"))
+        await directory.flusher.wait_held(log, append(log, b"a", b"b"))
         await directory.checkpoint()
         files.fail("sync_directory", "t/Partition-0", nth=min(nth, 2))
         files.fail("sync", "t/Partition-0/*", nth=nth)
@@ -188,7 +188,7 @@ async def test_a_log_that_cannot_be_read_is_begun_anew(
     """
     async with opened(files) as directory:
         log = await directory.open_log("t", 0)
-        await directory.wait_held(log, append(log, b"a"))
+        await directory.flusher.wait_held(log, append(log, b"a"))
     doomed = FOLDER.with_name("Partition-0.deleted")
     files.make_directory(doomed)
     files.open(doomed / "left", create=True)
@@ -210,7 +210,7 @@ async def test_a_folder_that_is_missing_is_still_known(
     """Somebody has removed it by hand: its records are lost, and that has to be told."""
     async with opened(files) as directory:
         log = await directory.open_log("t", 0)
-        await directory.wait_held(log, append(log, b"a"))
+        await directory.flusher.wait_held(log, append(log, b"a"))
     for name in files.names(FOLDER):
         files.remove(FOLDER / name)
     files.remove_directory(FOLDER)

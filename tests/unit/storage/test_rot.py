@@ -160,7 +160,7 @@ async def test_an_index_is_not_rebuilt_across_it(
         )
         for number in range(COUNT):
             append(log, b"%02d" % number)
-        await directory.wait_durable(log, COUNT)
+        await directory.flusher.wait_durable(log, COUNT)
         rot(files, log, BAD, LENGTH_BYTE)
         log.segments[0].index.distrust()
         with pytest.raises(CorruptRecord):
@@ -240,7 +240,7 @@ async def test_an_opening_steps_over_a_known_place(
     async with opened(files) as directory:
         log = await rotten(files, directory, bad, byte=byte)
         append(log, b"more")
-        await directory.wait_durable(log, COUNT + 1)
+        await directory.flusher.wait_durable(log, COUNT + 1)
         left = files.photograph(Random(1), power_lost=power_lost)
     rest = [offset for offset in range(COUNT + 1) if offset != bad]
     for _ in range(2):  # also where it was closed in order
@@ -330,7 +330,7 @@ async def test_a_log_may_start_inside_of_it(
         log = await directory.open_log("t", 0, config)
         for _ in range(12):
             append(log, *values)
-        await directory.wait_durable(log, 48)
+        await directory.flusher.wait_durable(log, 48)
         await directory.checkpoint()
         await directory.delete_records(log, bad + 2)
         log.segments[0]._known.clear()
@@ -388,7 +388,7 @@ async def test_retention_passes_a_segment_whose_age_is_unknown(
         log = await directory.open_log("t", 0, config)
         for number in range(40):
             append(log, b"%02d" % number)
-        await directory.wait_durable(log, 40)
+        await directory.flusher.wait_durable(log, 40)
         await directory.checkpoint()
         rot(files, log, 7, OFFSET_BYTE)
     async with opened(files) as directory:

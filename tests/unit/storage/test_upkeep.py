@@ -39,7 +39,7 @@ async def test_a_log_keeps_one_file_open(files: SimulatedFiles, autojump_clock: 
         assert small_ones(log) == [None] * 3
         log.assign_epoch(3)
         end_offset = append(log, b"a", epoch=3)
-        await directory.wait_held(log, end_offset)
+        await directory.flusher.wait_held(log, end_offset)
         assert small_ones(log) == [None] * 3
 
 
@@ -51,7 +51,7 @@ async def test_retention_keeps_what_is_not_committed(
         log = await directory.open_log("t", 0, SMALL)
         for _ in range(20):
             end_offset = append(log, b"v" * 200)
-        await directory.wait_held(log, end_offset)
+        await directory.flusher.wait_held(log, end_offset)
         await directory.enforce_retention(LATER_MS)
         assert log.log_start_offset == 0, "nobody has said that any of it is committed"
         log.retirable_end = lambda: 7
@@ -74,7 +74,7 @@ async def test_without_a_time_only_size_counts(
         for log in (aged, large):
             for _ in range(20):
                 end_offset = append(log, b"v" * 200)
-            await directory.wait_held(log, end_offset)
+            await directory.flusher.wait_held(log, end_offset)
         active = aged.active
         await directory.enforce_retention(None)
         assert (aged.log_start_offset, aged.active) == (0, active)
