@@ -17,7 +17,7 @@ from raftmq.client.administration.offsets import list_offset
 from raftmq.client.consumer.fetch_collector import FetchCollector
 from raftmq.client.consumer.fetch_plan import FetchPlan
 from raftmq.client.consumer.fetch_response import FetchResponses
-from raftmq.client.consumer.fetcher import Fetcher, FetchLeaders, RecordSignal
+from raftmq.client.consumer.fetcher import Fetcher, FetchLeaders, MetadataWatch, RecordSignal
 from raftmq.client.consumer.group_consumption import GroupConsumption, HandOutForm
 from raftmq.client.consumer.group_reader import GroupReader, InFlightRecords
 from raftmq.client.consumer.options import consumer_options
@@ -74,20 +74,21 @@ class Consumer:
         routes, random, events = cluster.routes, random or Random(), ReadingEvents()
         self._subscription = Subscription(topics, self._options, routes, random, events)
         self._plan = FetchPlan(self._subscription, self._options, routes)
-        self._leaders = FetchLeaders(self._plan)
+        watch = MetadataWatch(cluster, self._subscription)
+        self._leaders = FetchLeaders(self._plan, watch)
         self._collector = FetchCollector(self._leaders.on_change)
         self._signal = RecordSignal(self._collector)
         self._in_flight_records = InFlightRecords(events.on_finished)
         self._one = RecordIterator(self._collector, self._in_flight_records.take)
         self._fetcher = Fetcher(
             cluster,
-            self._subscription,
+            watch,
             self._plan,
             self._leaders,
             FetchResponses(self._subscription, routes, self._one.put_back),
             self._signal.on_news,
         )
-        self._membership = self._member_of(events, random)
+        self._membership = self._member_of(events, watch, random)
         self._as_records: HandOutForm[Iterator[ConsumerRecord]] = HandOutForm(
             self._collector.open, iter, is_whole=False
         )
@@ -98,7 +99,9 @@ class Consumer:
         self._is_waiting = self._is_open = self._is_leaving = False
         self._tasks: TaskGroup | None = None  # of the block: only a running loop has one
 
-    def _member_of(self, events: ReadingEvents, random: Random) -> GroupConsumption | None:
+    def _member_of(
+        self, events: ReadingEvents, watch: MetadataWatch, random: Random
+    ) -> GroupConsumption | None:
         group = self._options.group
         if group is None:
             return None
@@ -109,7 +112,7 @@ class Consumer:
             self._leaders,
             self._signal,
             events,
-            self._fetcher.on_topics,
+            watch,
         )
         return GroupConsumption(
             self._cluster, group, self._subscription, reader, self._collector, random=random

@@ -48,7 +48,7 @@ ANSWER_SECONDS_MAX = 5.0  # for one refresh; the next is due soon anyway
 
 
 class MetadataWatch:
-    """Refreshes what is due: `refresh` and `wait` take turns."""
+    """Refreshes what is due: `refresh` and `wait` take turns. After each, new leaders are found."""
 
     def __init__(self, cluster: Cluster, subscription: Subscription) -> None:
         self._cluster, self._subscription = cluster, subscription
@@ -61,6 +61,10 @@ class MetadataWatch:
         if not self._wanted.is_set() and self._due(anyio.current_time()):
             self._wanted.set()
 
+    def wake(self) -> None:
+        """A leader that is known already has no task yet."""
+        self._wanted.set()
+
     async def refresh(self) -> list[ConsumedPartition]:
         """Refresh what is due, and apply it. Returns the partitions that have a new error."""
         self._wanted = anyio.Event()
@@ -70,7 +74,7 @@ class MetadataWatch:
         return self._subscription.on_metadata(now=anyio.current_time())
 
     async def wait(self) -> None:
-        """Until `look` finds a reason to refresh, or half a second has passed."""
+        """Until `wake`, until `look` finds a reason, or until half a second has passed."""
         with anyio.move_on_after(LOOK_SECONDS):
             await self._wanted.wait()
 
@@ -152,16 +156,20 @@ class _Leader:
 class FetchLeaders:
     """All leaders of one consumer."""
 
-    def __init__(self, plan: FetchPlan) -> None:
-        self._plan = plan
+    def __init__(self, plan: FetchPlan, watch: MetadataWatch) -> None:
+        self._plan, self._watch = plan, watch
         self._by_id: dict[int, _Leader] = {}
 
     def on_change(self, state: ConsumedPartition) -> None:
         """What is wanted of a partition may have changed."""
         broker_id = self._plan.leader_of(state)
-        leader = None if broker_id is None else self._by_id.get(broker_id)
         # No leader is known: the metadata watch will find it.
+        if broker_id is None:
+            return
+        leader = self._by_id.get(broker_id)
+        # Assigned just now, and the first partition of this leader
         if leader is None:
+            self._watch.wake()
             return
         leader.wake()
         if leader.question is not None and self._plan.is_late_for(
@@ -220,35 +228,25 @@ class Fetcher:
     def __init__(
         self,
         cluster: Cluster,
-        subscription: Subscription,
+        watch: MetadataWatch,
         plan: FetchPlan,
         leaders: FetchLeaders,
         responses: FetchResponses,
         on_news: Callable[[Iterable[ConsumedPartition]], None],
     ) -> None:
-        self._cluster, self._plan, self._leaders = cluster, plan, leaders
+        self._cluster, self._watch, self._plan, self._leaders = cluster, watch, plan, leaders
         self._responses, self._on_news = responses, on_news
-        self._watch = MetadataWatch(cluster, subscription)
-        self._tasks: TaskGroup | None = None  # while `run` runs: only a running loop has one
+        self._tasks: TaskGroup | None = None  # of `run`: only a running loop has one
 
     async def run(self, on_metadata: Callable[[], None]) -> None:
         """Runs until cancelled. `on_metadata` is called when metadata of a topic have come."""
-        try:
-            async with anyio.create_task_group() as self._tasks:
-                while True:
-                    failed = await self._watch.refresh()
-                    self._find_leaders()
-                    on_metadata()
-                    self._on_news(failed)
-                    await self._watch.wait()
-        finally:
-            self._tasks = None
-
-    def on_topics(self) -> None:
-        """The set of topics has changed: check their metadata."""
-        self._watch.look()
-        if self._tasks is not None:
-            self._find_leaders()
+        async with anyio.create_task_group() as self._tasks:
+            while True:
+                failed = await self._watch.refresh()
+                self._find_leaders()
+                on_metadata()
+                self._on_news(failed)
+                await self._watch.wait()
 
     def _find_leaders(self) -> None:
         """Start tasks for new leaders; wake all."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from raftmq.client.consumer.batch import PartitionOwnership, Work
-    from raftmq.client.consumer.fetcher import FetchLeaders, RecordSignal
+    from raftmq.client.consumer.fetcher import FetchLeaders, MetadataWatch, RecordSignal
     from raftmq.client.consumer.partition_state import ConsumedPartition, Key, ReadingEvents
     from raftmq.client.consumer.record_iterator import RecordIterator
     from raftmq.client.consumer.subscription import Subscription
@@ -124,9 +124,6 @@ def epoch_before_end(work: Work) -> int:
 class GroupReader:
     """The member's view of its partitions.
 
-    Args:
-        on_topics: called when the set of topics has changed.
-
     Attributes:
         one_by_one: hands out single records; what is left of them is put back.
         in_flight_records: what the program is working on.
@@ -141,18 +138,18 @@ class GroupReader:
         leaders: FetchLeaders,
         signal: RecordSignal,
         events: ReadingEvents,
-        on_topics: Callable[[], None],
+        watch: MetadataWatch,
     ) -> None:
         self._subscription, self.one_by_one = subscription, one_by_one
         self.in_flight_records, self.events = in_flight_records, events
-        self._leaders, self._signal, self._on_topics = leaders, signal, on_topics
+        self._leaders, self._signal, self._watch = leaders, signal, watch
 
     def read_topics(self, topics: Sequence[str], watched: Sequence[str]) -> None:
         """Partitions of `topics` are assigned; of `watched` only the number of partitions is
         needed.
         """
         self._subscription.read_topics(topics, watched)
-        self._on_topics()
+        self._watch.look()
 
     def assign(self, committed: Mapping[Key, Position], keys: Iterable[Key]) -> None:
         """Fetch these, too, from the committed offsets, but hand out nothing before `hand_out`."""

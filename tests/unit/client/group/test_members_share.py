@@ -29,6 +29,19 @@ async def test_one_member_has_everything(autojump_clock: MockClock) -> None:
         assert "-a-" in only.consumer.member_id
 
 
+async def test_records_come_with_the_assignment(autojump_clock: MockClock) -> None:
+    """No leader is fetched from before a member has partitions; the first fetch does not wait until
+    the metadata are looked at next."""
+    async with grouped(2) as here:
+        for partition in range(2):
+            here.append(partition, "a", "b")
+        only = here.begin("a")
+        await until(lambda: only.assigned)
+        assigned_at = trio.current_time()
+        await until(lambda: len(only.records) == 4)
+        assert trio.current_time() < assigned_at + 0.2
+
+
 async def test_a_second_member_gets_half(autojump_clock: MockClock) -> None:
     """It joins later; the first one gives up two of four, goes on with the others, and no record
     comes to both."""
