@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 import trio
 
@@ -66,7 +67,7 @@ def batch(value: bytes) -> bytes:
 async def write(server: Server, topic: str, value: bytes = b"hello") -> None:
     """A topic as the cluster has it unless told otherwise, and one record on all its replicas."""
     async with client_of(server) as client:
-        deadline = trio.current_time() + 30.0
+        deadline = anyio.current_time() + 30.0
         await create_topic(client, topic, deadline=deadline)
         await wait_leaders(client, topic, deadline=deadline)
         await produce(client, topic, 0, batch(value))
@@ -185,7 +186,7 @@ def test_deleted_topics_give_their_place_back(files: Path) -> None:
             assert await read(server, topic) == [b"hello"]
         async with client_of(server) as client:
             for topic in topics:
-                await delete_topic(client, topic, deadline=trio.current_time() + 30.0)
+                await delete_topic(client, topic, deadline=anyio.current_time() + 30.0)
         with trio.fail_after(PROGRAM_SECONDS_MAX):
             while not is_given_back(files):  # noqa: ASYNC110  # files have no event
                 await trio.sleep(0.05)
