@@ -73,7 +73,7 @@ def directory(is_clean: bool) -> SimulatedFiles:
                 batch = encode_batch(values=values, timestamp=NOW_MS + offset)
                 log.append(batch, leader_epoch=offset // 25, now_ms=NOW_MS, now=0.0)
                 if offset == CHECKPOINT - 3:
-                    await opened.wait_durable(log, CHECKPOINT)
+                    await opened.flusher.wait_durable(log, CHECKPOINT)
                     await opened.checkpoint()
             await opened.delete_records(log, START)
             left.append(files.photograph(Random(0), power_lost=False))
@@ -113,7 +113,7 @@ def run(seed: int) -> Damage:
             with suppress(StorageError):
                 batch = encode_batch(values=[b"new"], timestamp=NOW_MS)
                 end = log.append(batch, leader_epoch=100, now_ms=NOW_MS, now=0.0).end_offset
-                await opened.wait_durable(log, end)
+                await opened.flusher.wait_durable(log, end)
 
     trio.run(examine, clock=MockClock(autojump_threshold=0))
     return done

@@ -10,6 +10,7 @@ from raftmq.disk.files import OsFiles
 from raftmq.partition.storage.entries import ENTRY_SIZE, pack_entry
 from raftmq.partition.storage.inspect import read_entries
 from raftmq.partition.verify.partition import verify_partition
+from tests.log_reading import offset_for_timestamp
 from tests.unit.verify.logs import (
     END_OFFSET,
     NOW_MS,
@@ -115,9 +116,9 @@ def test_a_time_entry_that_hides_records_is_an_error(folder: Path) -> None:
     rewrite(path, 0, key=NOW_MS + 1)
     [complaint] = complaints(folder)
     assert complaint.startswith("error: an entry hides a younger record from lookups")
-    assert reopen(folder, END_OFFSET).offset_for_timestamp(NOW_MS + 2) != (NOW_MS + 10, 1)
+    assert offset_for_timestamp(reopen(folder, END_OFFSET), NOW_MS + 2) != (NOW_MS + 10, 1)
     path.unlink()  # the way out that the finding names
-    assert reopen(folder, END_OFFSET).offset_for_timestamp(NOW_MS + 2) == (NOW_MS + 10, 1)
+    assert offset_for_timestamp(reopen(folder, END_OFFSET), NOW_MS + 2) == (NOW_MS + 10, 1)
 
 
 def test_a_time_entry_that_is_too_late_is_a_warning(folder: Path) -> None:
