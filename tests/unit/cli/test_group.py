@@ -57,6 +57,7 @@ def test_a_list(here: Here) -> None:
 def test_an_empty_list(here: Here) -> None:
     """The answer is nothing; a person is told where groups come from."""
     here.registry.groups.clear()
+    here.registry.offsets.clear()
     result = here.run("list")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "no groups yet" in result.stderr

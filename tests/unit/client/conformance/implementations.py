@@ -6,19 +6,25 @@ With `autojump_clock`.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from itertools import count
 from random import Random
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
 
 from raftmq.client.routing.cluster import Cluster
 from raftmq.model import Address
+from raftmq.rpc.reply import Reply
+from raftmq.wire.apis import ApiKey
+from raftmq.wire.messages.groups import CoordinatorRow, FindCoordinatorReply
 from raftmq.wire.messages.metadata import Metadata
 from raftmq.wire.messages.topics import CreateTopics, NewTopic
 from tests.simulation.client_network import ClientNetwork
 from tests.simulation.groups.whole_brokers import CLIENTS, NODES, Whole, whole_brokers
 from tests.unit.client.administration.bureau import Bureau
+from tests.unit.client.administration.groups.registry import Registry
 from tests.unit.client.conformance.harness import PATIENCE_SECONDS, Harness
+from tests.unit.client.group.coordinator_model import CoordinatorModel
 from tests.unit.client.world import World
 
 if TYPE_CHECKING:
@@ -26,9 +32,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from raftmq.rpc.reply import Answer
+    from raftmq.rpc.server import Handler
     from raftmq.wire.bodies import Request
+    from raftmq.wire.messages.groups import FindCoordinator
 
 Opener: TypeAlias = "Callable[[], AbstractAsyncContextManager[Harness]]"
+
+TICK_SECONDS = 0.05
 
 
 class Asking:
@@ -55,6 +65,47 @@ class Lists(Asking):
 
     async def move_leader(self, name: str) -> None:
         self.world.lead(name, 0, 3 - self.world.topics[name].partitions[0].leader)
+
+
+class Coordinator:
+    """The model of a coordinator, as brokers ask it."""
+
+    def __init__(self, model: CoordinatorModel) -> None:
+        self._model = model
+        self._answered = trio.Event()
+        self._answers: dict[object, Any] = {}
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        keys = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP)
+        return {ApiKey.FIND_COORDINATOR: self._find, **dict.fromkeys(keys, self._answer)}
+
+    async def run(self) -> None:
+        """Time passes, and plans are saved."""
+        while True:
+            self._look()
+            await trio.sleep(TICK_SECONDS)
+
+    def _find(self, _context: Any, body: FindCoordinator, _payload: Any) -> Reply:
+        rows = tuple(CoordinatorRow(group, broker_id=1) for group in body.groups)
+        return Reply(FindCoordinatorReply(rows))
+
+    async def _answer(self, _context: Any, body: Any, _payload: Any) -> Reply:
+        token = object()
+        self._model.on_request(body, token, trio.current_time())
+        self._look()
+        while token not in self._answers:
+            await self._answered.wait()
+        return Reply(self._answers.pop(token))
+
+    def _look(self) -> None:
+        now = trio.current_time()
+        self._model.tick(now)
+        if self._model.plan is not None:
+            self._model.on_saved(now)
+        self._answers |= self._model.answers
+        self._model.answers.clear()
+        self._answered.set()
+        self._answered = trio.Event()
 
 
 class WholeBrokers(Asking):
@@ -97,11 +148,34 @@ def bureau() -> AbstractAsyncContextManager[Harness]:
     return _lists(Bureau)
 
 
+def registry() -> AbstractAsyncContextManager[Harness]:
+    return _lists(lambda world: Registry(Bureau(world)))
+
+
+@asynccontextmanager
+async def coordinating() -> AsyncIterator[Harness]:
+    """A `CoordinatorModel` in broker 1."""
+    world = World(2)
+    coordinator = Coordinator(CoordinatorModel(f"member-{number}" for number in count()))
+    for broker in world.brokers.values():
+        broker.handlers |= coordinator.handlers()
+    async with trio.open_nursery() as nursery, opened(world) as here:
+        nursery.start_soon(coordinator.run)
+        yield here
+        nursery.cancel_scope.cancel()
+
+
 @asynccontextmanager
 async def _lists(prepare: Callable[[World], object]) -> AsyncIterator[Harness]:
     world = World(2)
     world.gives_hints = True
     prepare(world)
+    async with opened(world) as here:
+        yield here
+
+
+@asynccontextmanager
+async def opened(world: World) -> AsyncIterator[Harness]:
     async with trio.open_nursery() as nursery:
         for broker in world.brokers.values():
             await nursery.start(broker.run)

@@ -20,6 +20,7 @@ from raftmq.wire.messages.groups import (
     JoinGroupReply,
     LeaveGroup,
     LeaveGroupReply,
+    MemberLeft,
     SyncGroup,
     SyncGroupReply,
     interest_in,
@@ -28,7 +29,7 @@ from raftmq.wire.messages.groups import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from raftmq.wire.messages.groups import Interest
+    from raftmq.wire.messages.groups import Interest, LeavingMember
 
 GATHER_SECONDS = 0.5
 REPLIES = {
@@ -101,7 +102,8 @@ class CoordinatorModel:
                     error = ErrorCode.REBALANCE_IN_PROGRESS if is_over else ErrorCode.NONE
                     self.answers.append((token, HeartbeatReply(error)))
             case LeaveGroup():
-                self.answers.append((token, LeaveGroupReply()))
+                left = tuple(self._left(one) for one in request.members)
+                self.answers.append((token, LeaveGroupReply(members=left)))
                 self._put_out([one.member_id for one in request.members], now)
 
     def forget(self, is_gone: Any, now: float) -> None:
@@ -158,6 +160,14 @@ class CoordinatorModel:
         else:
             self._join_again(name, request, token, now)
         self._maybe_complete(now)
+
+    def _left(self, leaving: LeavingMember) -> MemberLeft:
+        """An id that was given out and not used is void."""
+        name = leaving.member_id
+        is_known = name in self.members or name in self._pending
+        self._pending.pop(name, None)
+        error = ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_MEMBER_ID
+        return MemberLeft(leaving.member_id, leaving.instance_id, error)
 
     def _use(self, name: str) -> None:
         """What was given out to its instance before is void."""

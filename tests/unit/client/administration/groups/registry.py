@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tests.unit.client.world import Broker
 
 Key = tuple[str, int]
+COMMITTED_AT_MS = 1000
 
 
 def member(name: str, *partitions: Key, client: str = "app", host: str = "h") -> Any:
@@ -90,7 +91,7 @@ class Registry:
     def commit(self, name: str, offsets: Mapping[Key, int], metadata: str = "") -> None:
         for (topic, partition), offset in offsets.items():
             key = (self.world.topics[topic].topic_id, partition)
-            told = group_offsets.FetchedOffset(*key, offset, 0, metadata, 1000)
+            told = group_offsets.FetchedOffset(*key, offset, 0, metadata, COMMITTED_AT_MS)
             self.offsets.setdefault(name, {})[key] = told
 
     def committed(self, name: str) -> dict[Key, int]:
@@ -157,10 +158,11 @@ class Registry:
     def _list(self, broker_id: int, body: groups.ListGroups) -> Reply:
         errors = self.lists.get(broker_id)
         error = errors.pop(0) if errors else ErrorCode.NONE
-        mine = [one for one in self.groups.values() if self._coordinator(one.group) == broker_id]
+        names = [name for name in self._names() if self._coordinator(name) == broker_id]
+        mine = [self._known(name) for name in names]
         told = tuple(
             groups.ListedGroup(one.group, one.protocol_type, one.state, len(one.members))
-            for one in sorted(mine, key=lambda one: one.group)
+            for one in mine
             if one.group > body.after
         )
         page = told[: self.listed_max]
@@ -172,17 +174,25 @@ class Registry:
 
     def _describe(self, broker_id: int, body: groups.DescribeGroups) -> Reply:
         (name,) = body.groups
-        found = self.groups.get(name)
-        if self._coordinator(name) != broker_id:
-            found = groups.DescribedGroup(name, ErrorCode.NOT_COORDINATOR)
-        return Reply(
-            groups.DescribeGroupsReply(
-                (found or groups.DescribedGroup(name, ErrorCode.GROUP_ID_NOT_FOUND),)
-            )
-        )
+        found = groups.DescribedGroup(name, ErrorCode.NOT_COORDINATOR)
+        if self._coordinator(name) == broker_id:
+            found = self._known(name)
+        return Reply(groups.DescribeGroupsReply((found,)))
+
+    def _names(self) -> list[str]:
+        return sorted({*self.groups, *(name for name, found in self.offsets.items() if found)})
+
+    def _known(self, name: str) -> groups.DescribedGroup:
+        """Offsets alone make a group."""
+        if name in self.groups:
+            return self.groups[name]
+        if name in self._names():
+            return groups.DescribedGroup(name, state="Empty")
+        return groups.DescribedGroup(name, ErrorCode.GROUP_ID_NOT_FOUND)
 
     def _delete(self, body: groups.DeleteGroups, error: ErrorCode) -> Reply:
         (name,) = body.groups
+        error = error or ErrorCode(self._known(name).error)
         if not error:
             self.groups.pop(name, None)
             self.offsets.pop(name, None)
@@ -222,11 +232,16 @@ class Registry:
         if one.expected not in (None, there):
             code = ErrorCode.INVALID_UPDATE_VERSION
             return group_offsets.CommitOutcome(*key, code, there)
-        offsets[key] = group_offsets.FetchedOffset(*key, one.offset, one.leader_epoch)
-        return group_offsets.CommitOutcome(*key, ErrorCode.NONE, one.offset)
+        told = group_offsets.FetchedOffset(
+            *key, one.offset, one.leader_epoch, one.metadata, COMMITTED_AT_MS
+        )
+        offsets[key] = told
+        return group_offsets.CommitOutcome(*key)
 
     def _delete_offsets(self, body: group_offsets.OffsetDelete, error: ErrorCode) -> Reply:
-        """The errors are those of the partitions, one after the other."""
+        """The errors are those of the partitions, one after the other, but where it is refused."""
+        if error in (ErrorCode.NOT_COORDINATOR, ErrorCode.INVALID_UPDATE_VERSION):
+            return Reply(group_offsets.OffsetDeleteReply(error, error.name))
         errors = [error, *self.errors][: len(body.partitions)]
         self.errors = self.errors[len(body.partitions) - 1 :]
         errors += [ErrorCode.NONE] * (len(body.partitions) - len(errors))
