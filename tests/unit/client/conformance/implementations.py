@@ -15,8 +15,15 @@ import trio
 from raftmq.client.routing.cluster import Cluster
 from raftmq.model import Address
 from raftmq.rpc.reply import Reply
-from raftmq.wire.apis import ApiKey
-from raftmq.wire.messages.groups import CoordinatorRow, FindCoordinatorReply
+from raftmq.wire.messages.groups import (
+    CoordinatorRow,
+    FindCoordinator,
+    FindCoordinatorReply,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    SyncGroup,
+)
 from raftmq.wire.messages.metadata import Metadata
 from raftmq.wire.messages.topics import CreateTopics, NewTopic
 from tests.simulation.client_network import ClientNetwork
@@ -34,7 +41,6 @@ if TYPE_CHECKING:
     from raftmq.rpc.reply import Answer
     from raftmq.rpc.server import Handler
     from raftmq.wire.bodies import Request
-    from raftmq.wire.messages.groups import FindCoordinator
 
 Opener: TypeAlias = "Callable[[], AbstractAsyncContextManager[Harness]]"
 
@@ -75,9 +81,9 @@ class Coordinator:
         self._answered = trio.Event()
         self._answers: dict[object, Any] = {}
 
-    def handlers(self) -> dict[ApiKey, Handler]:
-        keys = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP)
-        return {ApiKey.FIND_COORDINATOR: self._find, **dict.fromkeys(keys, self._answer)}
+    def handlers(self) -> dict[type[Request], Handler]:
+        kinds = (JoinGroup, SyncGroup, Heartbeat, LeaveGroup)
+        return {FindCoordinator: self._find, **dict.fromkeys(kinds, self._answer)}
 
     async def run(self) -> None:
         """Time passes, and plans are saved."""
