@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import re
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 import trio
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
+    from raftmq.broker.replication.isr_proposals import IsrProposals
+    from raftmq.broker.replication.leader_fetcher import Fetchers
     from raftmq.broker.replication.replica_repair import DamageReports
     from raftmq.disk.files import Files
     from raftmq.disk.thread import RunSync
@@ -161,20 +163,6 @@ CHECKPOINT_SECONDS = 5.0  # a crash costs readers at most so much, until the fir
 REGISTRATION_SECONDS = 0.1
 
 
-class Following(Protocol):
-    """Fetches for the replicas that follow, see `leader_fetcher.Fetchers`."""
-
-    def follow(self, key: PartitionKey, replica: Replica) -> None: ...
-    def unfollow(self, key: PartitionKey) -> None: ...
-    def on_held(self, key: PartitionKey) -> None: ...
-
-
-class Proposing(Protocol):
-    """Carries proposals for ISRs to the controller, see `isr_proposals.IsrProposals`."""
-
-    def propose(self, replica: Replica, proposal: ProposeIsr) -> None: ...
-
-
 class Replicas:
     """
     Args:
@@ -192,8 +180,8 @@ class Replicas:
         high_watermarks: HighWatermarks,
         *,
         broker_epoch: Callable[[], int],
-        following: Following,
-        proposing: Proposing,
+        following: Fetchers,
+        proposing: IsrProposals,
         reports: DamageReports,
         peers: Peers,
         random: Random,
