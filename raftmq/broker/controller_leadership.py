@@ -71,12 +71,11 @@ class ControllerTerm:
         network: Network,
         leadership: Leadership,
         *,
-        listener: str,
         voters: Collection[int],
         clock_difference_ms_max: int,
         nursery: trio.Nursery,
     ) -> None:
-        self._quorum, self._network, self._listener = quorum, network, listener
+        self._quorum, self._network = quorum, network
         self.leadership, self._nursery = leadership, nursery
         self._controller = Controller(voters, clock_difference_ms_max=clock_difference_ms_max)
 
@@ -156,7 +155,7 @@ class ControllerTerm:
         # Another process has registered meanwhile, so the question is void.
         if broker is None or broker.broker_epoch != probe.broker_epoch:
             return ProbeOutcome.TIMED_OUT
-        address = address_of(broker, self._listener)
+        address = address_of(broker, BROKERS)
         # No such listener: it cannot be probed.
         return await _dialled(self._network, address) if address else ProbeOutcome.TIMED_OUT
 
@@ -211,7 +210,6 @@ class ControllerLeadership:
 
     Args:
         node_id: for messages.
-        listener: the name of the endpoints at which brokers are probed.
         voters: of the quorum; all of them register as brokers too.
         clock_difference_ms_max: by how much brokers' wall clocks may differ and still agree.
     """
@@ -222,13 +220,11 @@ class ControllerLeadership:
         quorum: MetadataQuorum,
         network: Network,
         *,
-        listener: str = BROKERS,
         voters: Collection[int] = (),
         clock_difference_ms_max: int = DIFFERENCE_MS_MAX,
     ) -> None:
         self._node_id, self._quorum, self._network = node_id, quorum, network
-        self._listener, self._voters = listener, voters
-        self._clock_difference_ms_max = clock_difference_ms_max
+        self._voters, self._clock_difference_ms_max = voters, clock_difference_ms_max
         self._term: ControllerTerm | None = None
 
     @property
@@ -309,7 +305,6 @@ class ControllerLeadership:
             self._quorum,
             self._network,
             leadership,
-            listener=self._listener,
             voters=self._voters,
             clock_difference_ms_max=self._clock_difference_ms_max,
             nursery=nursery,

@@ -273,7 +273,6 @@ class Cluster:
         *,
         random: Random,
         client_id: str = "",
-        limits: RpcLimits | None = None,
     ) -> None:
         if not bootstrap:
             raise InvalidConfig(["bootstrap: no address; name at least one broker"])
@@ -281,7 +280,7 @@ class Cluster:
         self._random = random
         self._hello = check_limits(Hello(client_id=client_id, software=f"raftmq {__version__}"))
         self.newest_version = ABSENT
-        connector = AnyioConnector(network, self._make_hello, limits or RpcLimits())
+        connector = AnyioConnector(network, self._make_hello, RpcLimits())
         self._peers = Peers(connector, random=random)
         self._experience = Experience()
         self._sources = Sources(bootstrap, connector, self._peers, random, self._experience)
