@@ -401,7 +401,7 @@ async def test_what_an_opening_meets_is_repaired_unasked(
         replica = await begin(node, 2, 1, index_interval_bytes="1")
         for number in range(COUNT):
             append(replica.log, b"%d" % number)
-        await node.directory.wait_durable(replica.log, COUNT)
+        await node.directory.flusher.wait_durable(replica.log, COUNT)
         batches = batches_of(replica)
         await node.directory.checkpoint()
         left = files.photograph(Random(1), power_lost=False)
