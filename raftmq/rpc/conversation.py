@@ -269,7 +269,9 @@ class Conversation:
         """Fail the calls whose deadline has passed; returns the next deadline."""
         # A list: settling changes both dicts.
         for call in [*self._in_flight.values(), *self._in_line.values()]:
-            if call.deadline <= now:  # the server is slow or hangs, or the answer is lost
+            # Gone if a callback has forgotten it, or ended the connection.
+            is_waiting = call.number in self._in_flight or call.number in self._in_line
+            if call.deadline <= now and is_waiting:  # slow, hanging, or the answer is lost
                 what = f"{call.request.__name__}: no answer within {call.timeout:g} s"
                 self._settle(call, RequestTimedOut(what))
         calls = (*self._in_flight.values(), *self._in_line.values())

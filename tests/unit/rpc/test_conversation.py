@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,6 +21,7 @@ from raftmq.errors import (
     Unreachable,
     UnsupportedVersion,
 )
+from raftmq.rpc.conversation import Call
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.wire.envelopes import encode_response
 from raftmq.wire.frames import encode_frame
@@ -27,6 +29,9 @@ from raftmq.wire.messages.cluster import BrokerHeartbeat, BrokerHeartbeatReply, 
 from raftmq.wire.messages.hello import HelloReply
 from tests.unit.rpc.by_hand import Talk
 from tests.unit.rpc.puppet import VERSIONS
+
+if TYPE_CHECKING:
+    from raftmq.rpc.reply import Answer
 
 ONE = RpcLimits(requests_in_flight_max=1)
 
@@ -182,6 +187,25 @@ def test_it_ends_once() -> None:
     talk.conversation.end("the other side hung up")
     assert (talk.ends, talk.conversation.reason) == (1, "enough")
     assert not talk.conversation.is_fault
+
+
+@pytest.mark.parametrize(
+    ("end", "told"), [("", []), ("enough", [Disconnected])], ids=["forgets", "ends"]
+)
+def test_an_expiry_that_takes_others_along(end: str, told: list[type[RaftmqError]]) -> None:
+    """Two are late at once, and the first forgets the second, or ends the conversation: the second
+    is not told that it is late as well."""
+    talk = Talk()
+
+    def act(_outcome: Answer | RaftmqError) -> None:
+        talk.conversation.end(end) if end else talk.conversation.forget(second)
+
+    first = Call(timeout=1, now=talk.now, on_outcome=act)
+    talk.conversation.ask(first, Propose(b"1"))
+    second = talk.ask(b"2", timeout_seconds=1)
+    talk.look_at(1.0)
+    assert type(first.outcome) is RequestTimedOut
+    assert [type(error) for error in talk.outcomes.values()] == told
 
 
 @pytest.mark.parametrize(
