@@ -7,7 +7,7 @@ touches the stream, so a frame that was begun is written whole, and its answer i
 from __future__ import annotations
 
 import logging
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import anyio
@@ -68,6 +68,7 @@ def _only_error(error: BaseException) -> BaseException | None:
 
 READ_BYTES = 64 << 10  # many small answers fit; a buffer for each connection stays small
 READ_BYTES_MAX = 512 << 10  # while full reads show that much arrives, as in fetches
+STREAM_ENDS = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 CLOSE_SECONDS_MAX = 1.0  # a broker that does not answer the close must not delay the program's end
 
 
@@ -129,8 +130,9 @@ class AnyioChannel(Channel):
                     tasks.start_soon(self._watch)
         finally:
             self._conversation.end("cancelled")
-            # Shielded: the stream must be closed even when this task is cancelled.
-            with anyio.move_on_after(CLOSE_SECONDS_MAX, shield=True):
+            # Shielded: the stream must be closed even when this task is cancelled. If it breaks in
+            # that, such as in the farewell of TLS to a broker that has gone, it is closed as well.
+            with anyio.move_on_after(CLOSE_SECONDS_MAX, shield=True), suppress(*STREAM_ENDS):
                 await self._stream.aclose()
 
     async def _serve(self, task: Callable[[], Awaitable[None]]) -> None:
@@ -142,7 +144,7 @@ class AnyioChannel(Channel):
         except RemoteProtocolError as error:
             self._conversation.end(str(error), is_fault=True)
         # The broker is gone, or this side has ended the channel.
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+        except STREAM_ENDS as error:
             self._conversation.end(str(error) or repr(error))
 
     async def _read(self) -> None:

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from raftmq.errors import Disconnected, ErrorCode, InconsistentClusterId, Unreachable
+from raftmq.errors import (
+    Disconnected,
+    ErrorCode,
+    InconsistentClusterId,
+    RequestTimedOut,
+    Unreachable,
+)
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.wire.messages.cluster import Propose, ProposeReply
 from raftmq.wire.messages.hello import Hello
@@ -114,6 +120,30 @@ async def test_a_broken_stream_ends_the_channel(shell: str) -> None:
     with pytest.raises(Disconnected, match="Hello: the connection broke: a wire"):
         async with open_channel(shell, Broken(), Hello()):
             raise AssertionError("opened")
+
+
+@pytest.mark.parametrize("backend", ["trio", "asyncio"])
+def test_a_stream_that_cannot_take_its_leave(backend: str) -> None:
+    """As one of TLS whose other side has gone without a word: the channel ends, and no more."""
+
+    async def use() -> None:
+        left, right = stream_pair()
+        rude = Rude(left)
+        with pytest.raises(RequestTimedOut):
+            async with open_channel("anyio", rude, Hello(), RpcLimits(hello_seconds_max=0.01)):
+                raise AssertionError("opened")
+        assert left.is_closed
+        await right.aclose()
+
+    class Rude:
+        def __init__(self, stream: MemoryStream) -> None:
+            self.send, self.receive, self._stream = stream.send, stream.receive, stream
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+            raise anyio.BrokenResourceError("the connection broke: no farewell")
+
+    anyio.run(use, backend=backend)
 
 
 @in_every_shell
