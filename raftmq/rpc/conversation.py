@@ -267,8 +267,8 @@ class Conversation:
 
     def _expire(self, now: float) -> float:
         """Fail the calls whose deadline has passed; returns the next deadline."""
-        # A list: settling changes both dicts.
-        for call in [*self._in_flight.values(), *self._in_line.values()]:
+        # A list: settling changes both dicts. In line first: none is sent that is late already.
+        for call in [*self._in_line.values(), *self._in_flight.values()]:
             # Gone if a callback has forgotten it, or ended the connection.
             is_waiting = call.number in self._in_flight or call.number in self._in_line
             if call.deadline <= now and is_waiting:  # slow, hanging, or the answer is lost

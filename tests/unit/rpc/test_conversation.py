@@ -264,6 +264,18 @@ def test_time_in_line_counts() -> None:
     assert type(talk.error(b"1")) is RequestTimedOut
 
 
+def test_who_is_late_in_line_is_not_sent() -> None:
+    """The one in flight is late at the same time: its place goes to the one behind."""
+    talk = Talk(ONE)
+    talk.ask(b"1", timeout_seconds=1)
+    talk.ask(b"2", timeout_seconds=1)
+    talk.ask(b"3")
+    assert [*talk.sent()] == [b"1"]
+    talk.look_at(1.0)
+    assert [*talk.sent()] == [b"3"]
+    assert sorted(talk.outcomes) == [b"1", b"2"]
+
+
 def test_silence_is_death() -> None:
     """A ping every 2 s, none of which is answered: after 8 s whoever waits hears of it."""
     talk = Talk()
