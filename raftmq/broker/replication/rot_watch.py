@@ -55,7 +55,7 @@ logger = logging.getLogger("raftmq.broker")
 
 WAITING_MAX = 100  # checks in line, in all ...
 LINE_MAX = 8  # ... and of one partition, each at another offset and from another connection
-OWN_LINE_MAX = 4  # but for this broker's own: an opening may meet rot in several segments, once
+DOUBTS_MAX = 1000  # of this broker itself that wait for a place in line; see ROTTEN_MAX of a log
 REST_SECONDS = 0.02  # pause after each check ...
 REST_FACTOR = 9  # ... plus so many times its duration, so that checks take a tenth of disk time ...
 REST_SECONDS_MAX = 5.0  # ... unless the disk is so slow that the others would wait for too long
@@ -93,6 +93,7 @@ class RotWatch:
     ) -> None:
         self._hosting, self._directory, self._repair = hosting, directory, repair
         self._waiting: dict[tuple[PartitionKey, int], _Check] = {}  # in order of arrival
+        self._doubts: dict[tuple[PartitionKey, int], None] = {}  # of this broker, not in line yet
         self._woken = trio.Event()
         self._reading_since = float("inf")  # of the check under way; inf while it waits for the log
         self._whole_told_at = float("-inf")
@@ -135,18 +136,22 @@ class RotWatch:
     # -- checking --------------------------------------------------------------------------
 
     def doubt(self, key: PartitionKey, offset: int) -> None:
-        """A read of this broker itself failed there."""
+        """A read of this broker itself failed there. It may not be repeated, as one at an opening:
+        without a place in line it waits for one.
+        """
         replica = self._hosting.find(key)
-        if replica is not None:  # closed meanwhile
-            self._begin(replica, offset, *OURSELVES)
+        if replica is None:  # closed meanwhile
+            return
+        in_line = self._begin(replica, offset, *OURSELVES)
+        if in_line is None and len(self._doubts) < DOUBTS_MAX:
+            self._doubts[key, offset] = None
 
     def _begin(
         self, replica: Replica, offset: int, reader: str, connection_id: int
     ) -> _Check | None:
         """The check of that offset, possibly begun for another reader; None: too many in line.
 
-        One connection has one place in a partition's line, so it cannot crowd out others; this
-        broker itself has OWN_LINE_MAX.
+        One connection has one place in a partition's line, so it cannot crowd out others.
         """
         look = self._waiting.get((replica.key, offset))
         if look is not None:  # share the check that is waiting
@@ -155,9 +160,8 @@ class RotWatch:
             each.connection_id for (key, _), each in self._waiting.items() if key == replica.key
         ]
         is_full = len(line) >= LINE_MAX or len(self._waiting) >= WAITING_MAX
-        places = OWN_LINE_MAX if (reader, connection_id) == OURSELVES else 1
         # The reader repeats its report if it meets the rot again.
-        if is_full or line.count(connection_id) >= places:
+        if is_full or connection_id in line:
             return None
         look = _Check(replica, offset, reader, connection_id)
         self._waiting[replica.key, offset] = look
@@ -181,6 +185,13 @@ class RotWatch:
                 took = max(0.0, trio.current_time() - self._reading_since)
                 # Leaves the disk to everything else, see REST_FACTOR.
                 await trio.sleep(min(REST_SECONDS + REST_FACTOR * took, REST_SECONDS_MAX))
+                self._doubt_next()
+
+    def _doubt_next(self) -> None:
+        """Give places in line that have become free to this broker's own doubts."""
+        doubts, self._doubts = self._doubts, {}
+        for key, offset in doubts:
+            self.doubt(key, offset)
 
     async def _look(self, look: _Check) -> None:
         log, offset = look.replica.log, look.offset

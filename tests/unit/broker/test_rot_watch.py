@@ -413,3 +413,16 @@ async def test_what_an_opening_meets_is_repaired_unasked(
         with trio.fail_after(60):
             while batches_of(node.replicas.get(*KEY)) != batches:  # noqa: ASYNC110
                 await trio.sleep(0.05)
+
+
+async def test_own_doubts_wait_for_a_place_in_line(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """R7: an opening may meet several at once, and never meets them again."""
+    async with filled(files) as (node, replica):
+        rot(files, replica, 1)
+        rot(files, replica, 4)
+        for offset in range(COUNT):
+            node.rot_watch.doubt(KEY, offset)
+        await trio.sleep(60)
+        assert [each.offset for each in replica.log.rotten] == [1, 4]
