@@ -120,8 +120,10 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--fault-events",
+        "--strokes",  # in commands of older reports
         type=int,
         default=0,
+        metavar="COUNT",
         help="so many faults of each kind, one after the other",
     )
     add("--folder", type=Path, default=None, help="where the run is written; must hold none yet")

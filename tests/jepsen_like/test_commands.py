@@ -54,6 +54,14 @@ def test_the_command_that_repeats_a_run(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert played == [wanted, RunSettings(seed=9)]
 
 
+def test_the_command_of_an_older_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says --strokes."""
+    played: list[RunSettings] = []
+    monkeypatch.setattr("jepsen_like.run.run", lambda *given: played.append(given[0]) or "passed")
+    assert main(["run", "--nemesis", "kill", "--strokes", "4", "--seed", "3"]) == 0
+    assert played == [RunSettings(nemesis=("kill",), fault_events=4, seed=3)]
+
+
 def test_a_seed_is_drawn_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever gives none gets another one each time, and can repeat it."""
     played: list[RunSettings] = []

@@ -105,6 +105,15 @@ def read_surroundings(path: Path) -> Surroundings:
         OSError: there is none.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Surroundings)
+        return msgspec.convert(_renamed(msgspec.json.decode(path.read_bytes())), Surroundings)
     except msgspec.DecodeError as error:
         raise BadSettings(f"{path}: {error}; is this the folder of a run?") from error
+
+
+def _renamed(content: object) -> object:
+    """Folders of older versions say "strokes": without them such a run would be reported, and
+    repeated, as another one."""
+    match content:
+        case {"settings": {"strokes": count, **settings}, **others}:
+            return {**others, "settings": {**settings, "fault_events": count}}
+    return content

@@ -191,6 +191,18 @@ def test_settings_that_are_none(tmp_path: Path) -> None:
         RunFolder(tmp_path).summary()
 
 
+def test_a_folder_of_an_older_version(tmp_path: Path) -> None:
+    """Its settings say "strokes"."""
+    written(tmp_path, PASSED)
+    path = tmp_path / "settings.json"
+    told = msgspec.json.decode(path.read_bytes())
+    del told["settings"]["fault_events"]
+    told["settings"]["strokes"] = 12
+    path.write_bytes(msgspec.json.encode(told))
+    content = RunFolder(tmp_path).read()
+    assert content.surroundings.settings == msgspec.structs.replace(SETTINGS, fault_events=12)
+
+
 def test_no_git_no_commit(tmp_path: Path) -> None:
     """An installed package lies in no checkout."""
     assert commit_of(tmp_path) == ""
