@@ -7,6 +7,7 @@ read here, too: most calls begin with its id.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -18,7 +19,7 @@ from raftmq.errors import RaftmqError, ServerError, UnknownTopicId, UnknownTopic
 from raftmq.wire.messages.topics import DescribeTopics, TopicDescription
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from raftmq.client.routing.cluster import Cluster
     from raftmq.rpc.reply import Answer
@@ -81,10 +82,17 @@ async def find_topic(cluster: Cluster, name: str, *, deadline: float) -> TopicDe
     async def attempt(broker_id: int) -> TopicDescription:
         return await _all_pages(cluster, broker_id, name, deadline=deadline)
 
-    try:
+    with naming(name):
         found = await cluster.at_any(attempt, deadline=deadline, repeats=RepeatEffect.HARMLESS)
         return checked(found)
-    except UnknownTopicOrPartition as error:
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """A topic that was deleted meanwhile is missing by its id: users know it by its name."""
+    try:
+        yield
+    except _NOT_THERE as error:
         raise UnknownTopicOrPartition(f"there is no topic {name!r}") from error
 
 

@@ -18,6 +18,7 @@ from raftmq.client.administration.questions import (
     find_topic,
     find_topic_id,
     id_of,
+    naming,
     only_success,
 )
 from raftmq.client.administration.results import (
@@ -72,13 +73,14 @@ async def describe_config(
         told = only_success(reply.topics, "DescribeConfigs")
         return {one.name: ConfigValue(one.value, one.is_default) for one in told.entries}
 
-    return await ask_any(
-        cluster,
-        lambda _timeout_ms: DescribeConfigs((topic_id,)),
-        read,
-        deadline=deadline,
-        repeats=RepeatEffect.HARMLESS,
-    )
+    with naming(name):
+        return await ask_any(
+            cluster,
+            lambda _timeout_ms: DescribeConfigs((topic_id,)),
+            read,
+            deadline=deadline,
+            repeats=RepeatEffect.HARMLESS,
+        )
 
 
 async def alter_config(
@@ -96,13 +98,14 @@ async def alter_config(
     def read(reply: AlterConfigsReply) -> None:
         only_success(reply.topics, "AlterConfigs")
 
-    await ask_any(
-        cluster,
-        partial(AlterConfigs, (ConfigChange(topic_id, dict(changes)),)),
-        read,
-        deadline=deadline,
-        repeats=RepeatEffect.ACCEPTED,
-    )
+    with naming(name):
+        await ask_any(
+            cluster,
+            partial(AlterConfigs, (ConfigChange(topic_id, dict(changes)),)),
+            read,
+            deadline=deadline,
+            repeats=RepeatEffect.ACCEPTED,
+        )
 
 
 # -- Topics ---------------------------------------------------------------------------------------
@@ -185,13 +188,14 @@ async def delete_topic(cluster: Cluster, name: str, *, deadline: float) -> None:
     def read(reply: DeleteTopicsReply) -> None:
         only_success(reply.topics, "DeleteTopics")
 
-    await ask_any(
-        cluster,
-        partial(DeleteTopics, (topic_id,)),
-        read,
-        deadline=deadline,
-        repeats=RepeatEffect.FORBIDDEN,
-    )
+    with naming(name):
+        await ask_any(
+            cluster,
+            partial(DeleteTopics, (topic_id,)),
+            read,
+            deadline=deadline,
+            repeats=RepeatEffect.FORBIDDEN,
+        )
 
 
 async def grow_topic(cluster: Cluster, name: str, total: int, *, deadline: float) -> None:
@@ -207,13 +211,14 @@ async def grow_topic(cluster: Cluster, name: str, total: int, *, deadline: float
     def read(reply: CreatePartitionsReply) -> None:
         only_success(reply.topics, "CreatePartitions")
 
-    await ask_any(
-        cluster,
-        partial(CreatePartitions, (MorePartitions(topic_id, total),)),
-        read,
-        deadline=deadline,
-        repeats=RepeatEffect.FORBIDDEN,
-    )
+    with naming(name):
+        await ask_any(
+            cluster,
+            partial(CreatePartitions, (MorePartitions(topic_id, total),)),
+            read,
+            deadline=deadline,
+            repeats=RepeatEffect.FORBIDDEN,
+        )
     what = f"topic {name} has {total} partitions now"
     await _wait_usable(cluster, name, what, deadline=deadline)
 

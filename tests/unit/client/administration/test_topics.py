@@ -291,3 +291,13 @@ async def test_no_broker_is_there(autojump_clock: MockClock) -> None:
             broker.stop()
         with pytest.raises(Unreachable, match="refused"):
             await create_topic(client, "u", deadline=within(3))
+
+
+async def test_a_topic_that_others_delete_meanwhile(autojump_clock: MockClock) -> None:
+    """It was described, and is missing by its id then: the caller is told so at once, by its
+    name."""
+    async with open_office() as (_, office, client):
+        office.errors = [ErrorCode.UNKNOWN_TOPIC_ID]
+        with pytest.raises(UnknownTopicOrPartition, match="there is no topic 't'"):
+            await delete_topic(client, "t", deadline=within(30))
+        assert office.count(DeleteTopics) == 1
