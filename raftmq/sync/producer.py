@@ -179,10 +179,7 @@ class Producer:
                     on_delivery=on_delivery,
                 )
             except BufferFull as error:
-                try:
-                    # Full: wait for half of the queue to be taken, unless the time is over.
-                    self._loop.call(self._handover.wait_room, timeout=_seconds_left(deadline))
-                except RequestTimedOut:
+                if not self._wait_room(_seconds_left(deadline)):
                     raise BufferExhausted(f"no room within {timeout:g} s: {error}") from error
 
     def send_nowait(
@@ -383,6 +380,17 @@ class Producer:
         """
         self._call(self._producer.flush, timeout=timeout)
         self._handover.failures.raise_first()
+
+    def _wait_room(self, seconds_max: float | None) -> bool:
+        """Wait for half of the queue to be taken; False: the time is over."""
+        # Without a wait, callbacks in the loop's thread may try, too.
+        if seconds_max is not None and seconds_max <= 0:
+            return False
+        try:
+            self._loop.call(self._handover.wait_room, timeout=seconds_max)
+        except RequestTimedOut:
+            return False
+        return True
 
     def _call(self, call: Callable[[], Awaitable[T]], *, timeout: float | None) -> T:
         async def run() -> T:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager, nullcontext
 from random import Random
+from threading import current_thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
@@ -30,6 +31,7 @@ PATIENCE_SECONDS = 200.0
 class LoopHere(Loop):
     def __init__(self, nursery: trio.Nursery) -> None:
         super().__init__("loop-here", nullcontext)
+        self._thread = current_thread()  # which must not wait for itself
         self._token, self._nursery = trio.lowlevel.current_trio_token(), nursery
         self._awaited: set[LoopCall[Any]] = set()  # by the program
         self._settled = trio.Event()
