@@ -34,7 +34,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from raftmq.partition.storage.directory import open_log_directory, wall_clock_ms
-from raftmq.wire.batch.records import encode_batch
+from raftmq.partition.storage.log import plan_slice
+from raftmq.wire.batch.records import RecordBatch, encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 TOPIC = "stdlib-source"
 PARTITIONS = 6
 BATCH_RECORDS = 500
+PIECE_BYTES = 1 << 20  # of a log, read at once
 BATCHES_IN_FLIGHT = 4  # of each partition: appended, but not durable yet
 MB = 1e6
 NOT_STANDARD = {"site-packages", "dist-packages", "__pycache__"}
@@ -148,7 +150,7 @@ def _append(log: PartitionLog, lines: list[Line]) -> int:
 async def _acknowledge(
     directory: LogDirectory, log: PartitionLog, number: int, end_offset: int
 ) -> None:
-    await directory.wait_held(log, end_offset)
+    await directory.flusher.wait_held(log, end_offset)
     report(partition=number, end=end_offset, size=log.size)
 
 
@@ -346,9 +348,12 @@ def _read_log(log: PartitionLog) -> list[Line]:
     lines: list[Line] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        for batch in log.batches(offset):
+        piece = plan_slice(log, offset, bytes_max=PIECE_BYTES).find()
+        data, position = piece.bytes.read(), 0
+        while offset < piece.end_offset:
+            batch = RecordBatch.decode(data, position)  # checks its CRC
             lines += map(Line._make, zip(batch.keys, batch.values, strict=True))
-            offset = batch.header.end_offset
+            offset, position = batch.header.end_offset, position + batch.header.size
     return lines
 
 
