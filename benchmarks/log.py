@@ -1,10 +1,12 @@
 """How fast the partition log is, as a share of what the bare system calls reach on this machine.
 
-    python -m benchmarks.log [append sendfile recovery open flush] [--scale 0.1] [--root DIR]
+    python -m benchmarks.log [SECTION ...] [--scale 0.1] [--root DIR]
 
-Every ratio compares the log with a bare loop over the same bytes, in turn, round by round, in one
-process; medians. The directory must be on the disk that is to be measured; `flush` uses one
-`syncfs` only where DIR is a mount point.
+Sections: append, sendfile, recovery, open, flush, commit. Every ratio compares the log with a bare
+loop over the same bytes, in turn, round by round, in one process; medians. The directory must be on
+the disk that is to be measured; `flush` uses one `syncfs` only where DIR is a mount point. `commit`
+makes commands of a quorum durable in turn in its journal, and as records in a partition log, as if
+the journal stood on one (decision 0032).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import trio
 
 from benchmarks.report import Report
 from raftmq.disk.files import OsFiles
+from raftmq.metadata.raft.journal.journal import start_journal
 from raftmq.model import Durability
 from raftmq.partition.storage.directory import LogId, open_log_directory
 from raftmq.partition.storage.recovery import Past, open_log
@@ -305,12 +308,70 @@ def bench_flush(report: Report, root: Path, scale: float) -> None:
         )
 
 
+# -- commit --------------------------------------------------------------------------------
+
+
+COMMAND = os.urandom(100)
+
+
+class Commits:
+    """Each call commits `count` commands, and returns the CPU and wall seconds that it took."""
+
+    def __init__(self, path: Path, *, sync: bool) -> None:
+        self._sync = sync
+        self._journal = start_journal(
+            OsFiles(), path / "journal", cluster_id="bench", node_id=1, new_disk_id=b"d" * 16,
+            voters=(1,), sync=sync,
+        )  # fmt: skip
+        self._journal.setCurrentTerm(1, 1)
+        self._log = new_log(path / "log")
+
+    def in_journal(self, count: int) -> tuple[float, float]:
+        began = time.process_time(), time.perf_counter()
+        first = self._journal.last_index + 1
+        for index in range(first, first + count):
+            self._journal.add(COMMAND, index, 1)
+        write = self._journal.prepare()
+        assert write is not None
+        write.write()
+        self._journal.complete(write)
+        return time.process_time() - began[0], time.perf_counter() - began[1]
+
+    def in_log(self, count: int) -> tuple[float, float]:
+        began = time.process_time(), time.perf_counter()
+        batch = encode_batch(values=[COMMAND] * count, timestamp=NOW_MS)
+        self._log.append(batch, leader_epoch=1, now_ms=NOW_MS, now=0.0)
+        flush = self._log.begin_flush(0.0)
+        if self._sync:
+            flush.perform(self._log.files)
+        self._log.complete_flush(flush)
+        return time.process_time() - began[0], time.perf_counter() - began[1]
+
+
+def bench_commit(report: Report, root: Path, scale: float) -> None:
+    for sync in (False, True):
+        for count in (1, 8, 64, 256):
+            with folder(root) as path:
+                commits = Commits(path, sync=sync)
+                rounds = range(max(10, int(1000 * scale)))
+                taken = [(commits.in_journal(count), commits.in_log(count)) for _ in rounds]
+            for number, what in enumerate(("journal", "log")):
+                report.row(
+                    what=what,
+                    sync=sync,
+                    commands=count,
+                    cpu_us=round(median(each[number][0] for each in taken) * 1e6),
+                    wall_us=round(median(each[number][1] for each in taken) * 1e6),
+                )
+
+
 SECTIONS = {
     "append": bench_append,
     "sendfile": bench_sendfile,
     "recovery": bench_recovery,
     "open": bench_open,
     "flush": bench_flush,
+    "commit": bench_commit,
 }
 
 

@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+import tokenize
 import tomllib
 from collections import Counter, defaultdict
 from functools import cached_property
@@ -167,11 +168,36 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.AST]:
             yield from _statements(getattr(node, part, []))
 
 
+# Tokens that put no code on a line.
+_NO_CODE = frozenset(
+    {
+        tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+        tokenize.ENCODING, tokenize.ENDMARKER,
+    }
+)  # fmt: skip
+
+
+def _code_lines(file: Path) -> int:
+    """Neither blank, nor of a comment or docstring alone."""
+    lines: set[int] = set()
+    with file.open("rb") as source:
+        before = tokenize.NEWLINE
+        for token in tokenize.tokenize(source.readline):
+            # A string that is a whole statement.
+            is_docstring = token.type == tokenize.STRING and before in _NO_CODE
+            if token.type not in _NO_CODE and not is_docstring:
+                lines |= {*range(token.start[0], token.end[0] + 1)}
+            before = token.type
+    return len(lines)
+
+
 def static_rows(tree: Structure) -> Iterator[tuple[str, str]]:
     modules = tree.modules.values()
     largest = max(modules, key=lambda module: module.lines)
     name = largest.file.relative_to(tree.root).as_posix()
     yield "product files", f"{len(modules)}"
+    code = sum(_code_lines(module.file) for module in modules)
+    yield "lines; with code on them", f"{sum(module.lines for module in modules):,}; {code:,}"
     yield "lines of a file, median", f"{median(module.lines for module in modules):g}"
     yield "lines of the largest file", f"{largest.lines} (`{name}`)"
     long = sum(module.lines > LONG_FILE_LINES for module in modules)

@@ -87,8 +87,8 @@ class LifetimeEnvironment(NamedTuple):
 
 
 class BrokerEpoch:
-    """Under which this process is registered: `Lifetime` sets it, and all that speak for this
-    broker read it.
+    """The epoch under which this process is registered: `Lifetime` sets it, and every part that
+    speaks for this broker reads it.
 
     Attributes:
         value: -1 while it is not registered.

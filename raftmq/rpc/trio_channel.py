@@ -86,6 +86,7 @@ class TrioChannel(Channel):
         conversation = Conversation(
             name, limits, self._outbox, now=trio.current_time(), on_end=self._on_end
         )
+        # Set here: the conversation writes into the outbox of the connection, so it is made last.
         # Sent bytes make room for calls that wait in line.
         self._outbox.on_sent = lambda _answers, _held_bytes: conversation.send_next()
         self._connection.on_end = conversation.end
