@@ -33,6 +33,7 @@ from raftmq.metadata.commands import (
     RegisterBroker,
 )
 from raftmq.metadata.liveness import HEARTBEAT_SECONDS, BrokerContact
+from raftmq.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -237,6 +238,7 @@ class Lifetime:
             endpoints=profile.endpoints,
             rack=profile.rack,
             feature_level_max=SUPPORTED_LEVEL,
+            software_version=__version__,
             previous_broker_epoch=meta.broker_epoch,
             boot_id=profile.boot_id,
             clean_shutdown_epoch=meta.clean_shutdown_epoch,

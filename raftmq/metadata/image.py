@@ -73,6 +73,8 @@ class BrokerState(Value, frozen=True):
     pending_since: int = NO_EPOCH  # the version at which `pending` last grew
     damaged: tuple[tuple[bytes, int], ...] = ()  # partitions whose replica here lost data; sorted
     disk_epoch: int = NO_EPOCH  # broker epoch when last unfenced: its disk has this one or a later
+    # For operators. No rule of `apply` may read it: nodes of an earlier version do not keep it.
+    software_version: str = ""
 
 
 class TopicState(Value, frozen=True):

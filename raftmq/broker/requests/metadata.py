@@ -250,6 +250,7 @@ def _describe_broker(broker: BrokerState, clock_ahead_ms: int | None) -> BrokerD
         is_fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
         clock_ahead_ms=clock_ahead_ms,
+        software_version=broker.software_version,
     )
 
 

@@ -189,6 +189,7 @@ def _details(reply: DescribeClusterReply, known: Mapping[int, Address]) -> Clust
                 one.rack,
                 _state(one),
                 one.clock_ahead_ms,
+                one.software_version or None,
             )
             for one in reply.brokers
         ),

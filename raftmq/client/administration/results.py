@@ -132,6 +132,8 @@ class BrokerDetails:
         rack: None: not configured.
         state: "down": the cluster does not count on it; "stopping": it hands over its leaderships.
         clock_ahead_ms: of a clock that is wrong, see `WrongClock`; None for all others.
+        software_version: the version of raftmq that it runs, or ran when it was last up; None: too
+            old to report it.
     """
 
     broker_id: int
@@ -140,6 +142,7 @@ class BrokerDetails:
     rack: str | None
     state: BrokerState
     clock_ahead_ms: int | None = None
+    software_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

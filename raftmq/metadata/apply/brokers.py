@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from raftmq.errors import ErrorCode
-from raftmq.metadata.apply.limits import registration_limits
+from raftmq.metadata.apply.limits import TEXT_CHARS_MAX, registration_limits
 from raftmq.metadata.commands import NO_EPOCH, BrokerRegistered, Done, PartitionId, Refused
 from raftmq.metadata.image import BrokerState, Pending
 
@@ -189,6 +189,8 @@ def _new_broker(version: int, command: RegisterBroker) -> BrokerState:
         feature_level_max=command.feature_level_max,
         boot_id=command.boot_id,
         pending_since=version,
+        # Cut rather than refused: nodes of earlier versions, which ignore it, refuse nothing.
+        software_version=command.software_version[:TEXT_CHARS_MAX],
     )
 
 

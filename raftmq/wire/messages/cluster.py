@@ -52,6 +52,7 @@ class BrokerDescription(Body, frozen=True):
     is_fenced: bool = False
     in_controlled_shutdown: bool = False
     clock_ahead_ms: Number | None = None  # of a clock that is wrong; None for all others
+    software_version: Name = ""  # of raftmq; empty: too old to tell it
 
 
 class VoterAddress(Body, frozen=True):

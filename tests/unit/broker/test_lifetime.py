@@ -20,6 +20,7 @@ from raftmq.metadata.commands import (
     decode_command,
 )
 from raftmq.metadata.liveness import SESSION_SECONDS, BrokerContact
+from raftmq.version import __version__
 from tests.simulation.deterministic import run_inline
 from tests.unit.broker.nodes import DIRECTORY, Node, World, eventually, open_world
 
@@ -59,6 +60,7 @@ async def test_a_broker_registers_and_comes_into_service(autojump_clock: MockClo
         epoch = state(node).broker_epoch
         assert node.lifetime.broker_epoch == node.file.meta.broker_epoch == epoch
         assert node.epochs == [epoch]
+        assert state(node).software_version == __version__
         await eventually(lambda: not state(node).fenced, within=1.5)
 
 

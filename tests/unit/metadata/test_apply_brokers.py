@@ -230,3 +230,10 @@ def test_a_broker_that_hosts_something_is_not_forgotten() -> None:
     image = after(image, DeleteTopic(ORDERS), UnregisterBroker(0, epoch_of(0)))
     assert 0 not in image.brokers
     check(image)
+
+
+def test_versions_of_brokers_are_kept_and_decide_nothing() -> None:
+    """Operators see which version each broker runs; a text that is too long is cut, as a refusal
+    would be one on new nodes alone."""
+    image = after(hosting((0, 1)), register(software_version="1" * 300))
+    assert broker_of(image).software_version == "1" * 255

@@ -280,6 +280,7 @@ class Bureau:
                 ),
                 is_fenced=broker.broker_id in self.down,
                 clock_ahead_ms=self.clocks_ahead_ms.get(broker.broker_id),
+                software_version="0.1.0" if broker.broker_id == 1 else "",
             )
             for broker in self.world.brokers.values()
         )

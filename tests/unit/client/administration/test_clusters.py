@@ -55,6 +55,7 @@ async def test_the_cluster(autojump_clock: MockClock) -> None:
         assert (first.broker_id, first.state, first.address) == (1, "active", Address("b1", 9000))
         assert (second.state, second.address) == ("down", Address("b2", 9000))
         assert first.listeners["brokers"] == Address("inside", 1001)
+        assert (first.software_version, second.software_version) == ("0.1.0", None)
         assert found.voters == {1: Address("v1", 9001)}
         bureau.controller_id = -1
         assert (await admin.describe_cluster()).controller_id is None
