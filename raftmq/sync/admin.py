@@ -68,23 +68,27 @@ class Admin:
         partitions: int | None = None,
         replication_factor: int | None = None,
         config: Mapping[str, str | int | bool] | None = None,
+        if_not_exists: bool = False,
     ) -> CreatedTopic:
         """Create a topic, and wait until all of its partitions have leaders, so that it can be
         used.
 
         Args:
             name: 1 to 200 characters of a-z A-Z 0-9 . _ -
-            partitions: None: the cluster's default.
-            replication_factor: replicas of each partition, on as many brokers. None: the cluster's
-                default, or the number of its nodes where there are fewer; the result says which.
+            partitions: None: 1.
+            replication_factor: replicas of each partition, on as many brokers. None: 3, or the
+                number of the cluster's nodes where there are fewer; the result says which.
             config: by dotted key, like {"retention.ms": 86_400_000}. Other keys have their
                 defaults.
+            if_not_exists: a topic of this name that is there already is no error. It stays as it
+                is, also with other partitions, replicas or configuration than asked for: `warning`
+                of the result says what differs.
 
         Returns:
-            What was created, with the numbers that were chosen.
+            The topic, with the numbers that it has; `is_new`: whether it was created now.
 
         Raises:
-            TopicAlreadyExists: definite, like the next four.
+            TopicAlreadyExists: not with `if_not_exists`. Definite, like the next four.
             InvalidTopic: not a valid topic name.
             InvalidPartitions: too many.
             InvalidReplicationFactor: fewer brokers are active than that, or than there are nodes
@@ -95,18 +99,25 @@ class Admin:
         """
         return self._loop.call(
             lambda: self._admin.create_topic(
-                name, partitions=partitions, replication_factor=replication_factor, config=config
+                name,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                config=config,
+                if_not_exists=if_not_exists,
             )
         )
 
-    def delete_topic(self, name: str) -> None:
+    def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
         """Delete the topic that has this name now, with all of its records.
 
+        Args:
+            missing_ok: no topic of this name is no error.
+
         Raises:
-            UnknownTopicOrPartition: there is none. Definite.
+            UnknownTopicOrPartition: there is none; not with `missing_ok`. Definite.
             OutcomeUnknown: it may be gone, or soon be. Indefinite.
         """
-        self._loop.call(lambda: self._admin.delete_topic(name))
+        self._loop.call(lambda: self._admin.delete_topic(name, missing_ok=missing_ok))
 
     def list_topics(self) -> tuple[TopicSummary, ...]:
         """All topics, by name."""

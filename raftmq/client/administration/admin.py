@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from raftmq.client.administration import checks, clusters, offsets, topics
 from raftmq.client.administration.groups.calls import GroupCalls
+from raftmq.errors import UnknownTopicOrPartition
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
@@ -66,23 +67,27 @@ class Admin(GroupCalls):
         partitions: int | None = None,
         replication_factor: int | None = None,
         config: Mapping[str, str | int | bool] | None = None,
+        if_not_exists: bool = False,
     ) -> CreatedTopic:
         """Create a topic, and wait until all of its partitions have leaders, so that it can be
         used.
 
         Args:
             name: 1 to 200 characters of a-z A-Z 0-9 . _ -
-            partitions: None: the cluster's default.
-            replication_factor: replicas of each partition, on as many brokers. None: the cluster's
-                default, or the number of its nodes where there are fewer; the result says which.
+            partitions: None: 1.
+            replication_factor: replicas of each partition, on as many brokers. None: 3, or the
+                number of the cluster's nodes where there are fewer; the result says which.
             config: by dotted key, like {"retention.ms": 86_400_000}. Other keys have their
                 defaults.
+            if_not_exists: a topic of this name that is there already is no error. It stays as it
+                is, also with other partitions, replicas or configuration than asked for: `warning`
+                of the result says what differs.
 
         Returns:
-            What was created, with the numbers that were chosen.
+            The topic, with the numbers that it has; `is_new`: whether it was created now.
 
         Raises:
-            TopicAlreadyExists: definite, like the next four.
+            TopicAlreadyExists: not with `if_not_exists`. Definite, like the next four.
             InvalidTopic: not a valid topic name.
             InvalidPartitions: too many.
             InvalidReplicationFactor: fewer brokers are active than that, or than there are nodes
@@ -102,18 +107,26 @@ class Admin(GroupCalls):
             partition_count=ABSENT if partitions is None else partitions,
             replication_factor=ABSENT if replication_factor is None else replication_factor,
             configs=checks.check_config({} if config is None else config),
+            is_existing_fine=if_not_exists,
             deadline=self._deadline(),
         )
 
-    async def delete_topic(self, name: str) -> None:
+    async def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
         """Delete the topic that has this name now, with all of its records.
 
+        Args:
+            missing_ok: no topic of this name is no error.
+
         Raises:
-            UnknownTopicOrPartition: there is none. Definite.
+            UnknownTopicOrPartition: there is none; not with `missing_ok`. Definite.
             OutcomeUnknown: it may be gone, or soon be. Indefinite.
         """
         checks.check_topic(name)
-        await topics.delete_topic(self._cluster, name, deadline=self._deadline())
+        try:
+            await topics.delete_topic(self._cluster, name, deadline=self._deadline())
+        except UnknownTopicOrPartition:
+            if not missing_ok:
+                raise
 
     async def list_topics(self) -> tuple[TopicSummary, ...]:
         """All topics, by name."""

@@ -24,12 +24,15 @@ ElectionOutcome: TypeAlias = Literal["elected", "led already", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """A topic as it was created. Numbers that were not given are the cluster's choice.
+    """A topic as it is now. Numbers that were not given are the cluster's choice.
 
     Attributes:
         replication_factor: lower than the cluster's default where the cluster has fewer nodes.
-        warning: what one broker that is down does to the topic, where another choice would have
-            kept it available; empty: nothing.
+        warning: where a topic that was there differs from what was asked for; and what one broker
+            that is down does to the topic, where another choice would have kept it available.
+            Empty: nothing.
+        is_new: this call has made it. With `if_not_exists` False where it was there already, which
+            may be the work of an earlier attempt of this call whose answer was lost.
     """
 
     name: str
@@ -37,6 +40,7 @@ class CreatedTopic:
     partition_count: int
     replication_factor: int
     warning: str = ""
+    is_new: bool = True
 
 
 @dataclass(frozen=True, slots=True)

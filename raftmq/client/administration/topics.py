@@ -29,7 +29,13 @@ from raftmq.client.administration.results import (
     TopicSummary,
 )
 from raftmq.client.routing.attempts import RepeatEffect
-from raftmq.errors import LeaderNotAvailable, OutcomeUnknown, RaftmqError, ServerError
+from raftmq.errors import (
+    LeaderNotAvailable,
+    OutcomeUnknown,
+    RaftmqError,
+    ServerError,
+    TopicAlreadyExists,
+)
 from raftmq.topic_config import min_isr_in, replication_warning
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.configs import AlterConfigs, ConfigChange, DescribeConfigs
@@ -121,26 +127,61 @@ async def make_topic(
     partition_count: int,
     replication_factor: int,
     configs: Mapping[str, str],
+    is_existing_fine: bool = False,
     deadline: float,
 ) -> CreatedTopic:
     """Create a topic, and wait until every partition has a leader that accepts records.
+
+    Args:
+        is_existing_fine: a topic that exists is taken as it is. Then attempts are repeated also
+            where one may have been carried out: the next one finds the topic.
 
     Raises:
         OutcomeUnknown: it may exist now, or soon; or it does, and cannot be used yet. Indefinite.
         TopicAlreadyExists, RaftmqError: nothing was created. Definite.
     """
-    made = await create_topic(
-        cluster,
-        name,
-        partition_count=partition_count,
-        replication_factor=replication_factor,
-        configs=configs,
-        deadline=deadline,
-    )
+    wanted = NewTopic(name, partition_count, replication_factor, configs=dict(configs))
+    made = await _create(cluster, wanted, is_existing_fine=is_existing_fine, deadline=deadline)
+    if made is None:
+        return await _take_existing(cluster, wanted, deadline=deadline)
     topic_id = id_of(made)
     await _wait_usable(cluster, name, f"topic {name} was made", deadline=deadline)
     warning = replication_warning(made.replication_factor, min_isr_in(configs))
     return CreatedTopic(name, topic_id, made.partition_count, made.replication_factor, warning)
+
+
+async def _take_existing(cluster: Cluster, wanted: NewTopic, *, deadline: float) -> CreatedTopic:
+    """The topic that has the name already, once it can be used.
+
+    Raises:
+        UnknownTopicOrPartition: it was deleted meanwhile.
+        RaftmqError: it cannot be used. Definite: nothing was created.
+    """
+    name = wanted.name
+    found = await find_topic(cluster, name, deadline=deadline)
+    await wait_leaders(cluster, name, deadline=deadline)
+    count = found.partition_count
+    factor = max((len(one.replicas) for one in found.partitions), default=0)
+    has = {"partitions": str(count), "replication_factor": str(factor)}
+    if wanted.configs:
+        config = await describe_config(cluster, name, deadline=deadline)
+        has |= {key: one.value for key, one in config.items()}
+    warnings = [_differences(wanted, has), replication_warning(factor, min_isr_in(found.configs))]
+    warning = "; ".join(filter(None, warnings))
+    return CreatedTopic(name, id_of(found), count, factor, warning, is_new=False)
+
+
+def _differences(wanted: NewTopic, has: Mapping[str, str]) -> str:
+    """What of a topic that exists is not as it was asked for; `has`: its numbers and its config."""
+    asked = dict(wanted.configs)
+    if wanted.partition_count != ABSENT:
+        asked["partitions"] = str(wanted.partition_count)
+    if wanted.replication_factor != ABSENT:
+        asked["replication_factor"] = str(wanted.replication_factor)
+    told = [
+        f"{key} = {has.get(key)}, not {asked[key]}" for key in asked if has.get(key) != asked[key]
+    ]
+    return f"it was there already, with {', '.join(told)}" if told else ""
 
 
 async def create_topic(
@@ -162,16 +203,27 @@ async def create_topic(
         TopicAlreadyExists, RaftmqError: nothing was created. Definite.
     """
     wanted = NewTopic(name, partition_count, replication_factor, configs=dict(configs or {}))
+    made = await _create(cluster, wanted, is_existing_fine=False, deadline=deadline)
+    assert made is not None, "exists, and no error"
+    return made
 
-    def read(reply: CreateTopicsReply) -> TopicCreated:
-        return only_success(reply.topics, "CreateTopics")
 
+async def _create(
+    cluster: Cluster, wanted: NewTopic, *, is_existing_fine: bool, deadline: float
+) -> TopicCreated | None:
+    """None: it exists already."""
+
+    def read(reply: CreateTopicsReply) -> TopicCreated | None:
+        try:
+            return only_success(reply.topics, "CreateTopics")
+        except TopicAlreadyExists:
+            if not is_existing_fine:
+                raise
+            return None
+
+    repeats = RepeatEffect.ACCEPTED if is_existing_fine else RepeatEffect.FORBIDDEN
     return await ask_any(
-        cluster,
-        partial(CreateTopics, (wanted,)),
-        read,
-        deadline=deadline,
-        repeats=RepeatEffect.FORBIDDEN,
+        cluster, partial(CreateTopics, (wanted,)), read, deadline=deadline, repeats=repeats
     )
 
 

@@ -96,6 +96,56 @@ async def test_a_topic_that_exists(autojump_clock: MockClock) -> None:
         assert caught.value.definite
 
 
+async def test_a_topic_that_may_exist(autojump_clock: MockClock) -> None:
+    """A program that makes its topic at each start finds it the second time, as it was (A1.4)."""
+    async with open_bureau() as (_, admin):
+        made = await admin.create_topic("u", partitions=3, if_not_exists=True)
+        again = await admin.create_topic("u", partitions=3, if_not_exists=True)
+        assert (made.is_new, again.is_new) == (True, False)
+        assert again.topic_id == made.topic_id
+        assert (again.partition_count, again.replication_factor) == (3, 1)
+        assert again.warning == made.warning
+
+
+async def test_a_topic_that_exists_and_is_another(autojump_clock: MockClock) -> None:
+    """It stays as it is, and the result says what differs."""
+    async with open_bureau() as (bureau, admin):
+        await admin.create_topic("u", partitions=3, config={"retention.ms": 5, "segment.ms": 9})
+        found = await admin.create_topic(
+            "u",
+            partitions=6,
+            replication_factor=2,
+            config={"retention.ms": 7, "segment.ms": 9},
+            if_not_exists=True,
+        )
+        assert (found.partition_count, found.replication_factor) == (3, 1)
+        assert found.warning.startswith(
+            "it was there already, with retention.ms = 5, not 7, partitions = 3, not 6, "
+            "replication_factor = 1, not 2; one replica: "
+        )
+        assert len(bureau.world.topics["u"].partitions) == 3
+        assert bureau.configs["u"] == {"retention.ms": "5", "segment.ms": "9"}
+
+
+async def test_an_answer_is_lost_and_the_topic_may_exist(autojump_clock: MockClock) -> None:
+    """With `if_not_exists` the next attempt finds what the first one has made."""
+    async with open_bureau() as (bureau, admin):
+        bureau.errors = [LOST]
+        found = await admin.create_topic("u", partitions=2, if_not_exists=True)
+        assert (found.partition_count, found.is_new) == (2, False)
+        assert bureau.count(CreateTopics) == 2
+
+
+async def test_a_topic_that_may_be_missing(autojump_clock: MockClock) -> None:
+    """A program that cleans up deletes what may be gone already."""
+    async with open_bureau() as (bureau, admin):
+        await admin.delete_topic("t", missing_ok=True)
+        await admin.delete_topic("t", missing_ok=True)
+        assert "t" not in bureau.world.topics
+        with pytest.raises(UnknownTopicOrPartition):
+            await admin.delete_topic("t")
+
+
 async def test_more_replicas_than_brokers(autojump_clock: MockClock) -> None:
     """The controller knows how many there are."""
     async with open_bureau() as (bureau, admin):
