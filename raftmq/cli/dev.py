@@ -110,7 +110,7 @@ def dev(
     raftmq dev status -o json | jq 'select(.type == "broker") | .pid'
 
     JSON: one object per line, told apart by type. A broker has broker_id, state (ready, starting,
-    ended, stopped), pid, address, directory, log; the summary comes last and has directory,
+    stopping, ended, stopped), pid, address, directory, log; the summary comes last and has directory,
     bootstrap, brokers, ready, is_started, is_detached. What there is not is null.
     """)
 )
@@ -119,7 +119,7 @@ def dev(
 def status(directory: Path | None, output: str) -> int:
     """Show which brokers run, and where.
 
-    ended: the broker was killed, or has failed; stopped: it was stopped in order, or never started.
+    ended: the broker was killed, or has failed; stopping, stopped: in order, or never started.
 
     Exit code 3 if there is no such cluster, 7 if not all of its brokers are ready.
     """

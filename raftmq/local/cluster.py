@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 # its own, so that a Ctrl-C at the terminal reaches the owner only. Waits for nothing.
 
 
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 _DEFAULT_SIGNALS = (
     signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ,
 )  # fmt: skip  # what Python ignores, and what a shell may have told us to ignore
@@ -71,7 +72,7 @@ def start_node(layout: Layout, node_id: int, owner: Process | None) -> NodeProce
     pid = os.posix_spawn(
         sys.executable,
         node_command(layout, node_id, owner),
-        os.environ,
+        node_environment(),
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
@@ -82,6 +83,11 @@ def start_node(layout: Layout, node_id: int, owner: Process | None) -> NodeProce
         setsigdef=_DEFAULT_SIGNALS,
     )
     return NodeProcess(process_of(pid), position)
+
+
+def node_environment() -> dict[str, str]:
+    """Ours, but for the wish to write no bytecode: each start would compile all modules anew."""
+    return {name: value for name, value in os.environ.items() if name != _NO_BYTECODE}
 
 
 def node_command(layout: Layout, node_id: int, owner: Process | None) -> list[str]:
@@ -113,7 +119,7 @@ _LOOK_SECONDS = 0.05  # between two reads of the logs of nodes that start
 
 class NodeStatus(NamedTuple):
     """Attributes:
-    state: stopped (in order, or never started), ended (in another way), starting, ready.
+    state: stopped (in order, or never started), ended (in another way), starting, ready, stopping.
     pid: None where no process runs.
     """
 
@@ -238,12 +244,14 @@ class LocalCluster:
 
     def _status(self, node_id: int, node: NodeProcess | None) -> NodeStatus:
         log = self._layout.log(node_id)
-        # Not in the file: stopped in order. In it without a process: it was killed, or crashed.
+        # Not in the file: stopped in order. In it without a process: it was killed, or crashed,
+        # unless it was told to stop.
         if node is None or has_ended(node.process):
-            state, pid = "stopped" if node is None else "ended", None
+            is_over = node is None or node.is_stopping
+            state, pid = "stopped" if is_over else "ended", None
         else:
             state = "ready" if is_ready(log, node.log_position) else "starting"
-            pid = node.process.pid
+            state, pid = "stopping" if node.is_stopping else state, node.process.pid
         directory = self._layout.data(node_id)
         return NodeStatus(node_id, state, pid, self.plan.address(node_id), directory, log)
 
@@ -281,12 +289,7 @@ class LocalCluster:
 
         Returns those that had to be killed.
         """
-        chosen = self._chosen(node_ids)
-        nodes = {
-            node_id: node
-            for node_id, node in read_running(self._layout).nodes.items()
-            if node_id in chosen
-        }
+        nodes = self._mark_stopping(self._chosen(node_ids))
         for node in nodes.values():
             send(node.process, signal.SIGTERM)
         deadline = time.monotonic() + seconds_max
@@ -347,11 +350,24 @@ class LocalCluster:
             self._forget(read_running(self._layout).nodes, is_all=True)
             raise
 
-    def _forget(self, nodes: Mapping[int, NodeProcess], *, is_all: bool) -> None:
-        """Remove these processes, unless new ones of the same nodes stand there."""
+    def _mark_stopping(self, node_ids: Collection[int]) -> dict[int, NodeProcess]:
+        """Before they are signalled: whoever watches them must not take their end for a crash."""
         with changing(self._layout):
             running = read_running(self._layout)
-            rest = {each: node for each, node in running.nodes.items() if node != nodes.get(each)}
+            nodes = {
+                node_id: replace(node, is_stopping=True)
+                for node_id, node in running.nodes.items()
+                if node_id in node_ids
+            }
+            write_running(self._layout, replace(running, nodes={**running.nodes, **nodes}))
+        return nodes
+
+    def _forget(self, nodes: Mapping[int, NodeProcess], *, is_all: bool) -> None:
+        """Remove these processes, unless new ones of the same nodes stand there."""
+        gone = {node.process for node in nodes.values()}
+        with changing(self._layout):
+            running = read_running(self._layout)
+            rest = {each: node for each, node in running.nodes.items() if node.process not in gone}
             is_started = running.is_started and not is_all
             write_running(self._layout, replace(running, is_started=is_started, nodes=rest))
 

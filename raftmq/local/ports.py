@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from raftmq.local.plan import ClusterPlan, NodeEndpoint
+    from raftmq.model import Address
 
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _EPHEMERAL_FROM = 32_768  # Linux's default, where the file cannot be read
@@ -34,6 +35,7 @@ _LOWEST_OF_FEW = 1024  # of unprivileged ports, for systems where almost all are
 _CHOICE_MIN = 1000  # ports to choose from: several test runs of some 30 ports each on one machine
 # Base ports of plans; each needs up to 27 free ports, which a machine full of tests may not have.
 _TRIES = 200
+_PROBE_SECONDS_MAX = 0.5  # the loopback answers at once, unless a listener's queue is full
 
 
 def keep_ports(plan: ClusterPlan) -> ExitStack:
@@ -58,6 +60,13 @@ def keep_free_ports(plan: ClusterPlan) -> tuple[ClusterPlan, ExitStack]:
             if all(_keep(keepers, one.port, is_new=True) for one in moved.endpoints()):
                 return moved, keepers.pop_all()
     raise Unreachable(f"no free ports on {HOST} were found for {plan.brokers} brokers")
+
+
+def is_listening(address: Address) -> bool:
+    """Whether a process of this machine accepts connections there."""
+    with socket.socket() as probe:
+        probe.settimeout(_PROBE_SECONDS_MAX)
+        return probe.connect_ex(address) == 0
 
 
 @contextmanager
@@ -111,6 +120,6 @@ def _said_of(taken: list[NodeEndpoint]) -> str:
         f"port {one.port} (broker {one.node_id} wants it for {one.purpose})" for one in taken
     )
     return (
-        f"in use on {HOST}: {wants}; stop what listens there, or choose other ports with --port,"
-        " 0 for free ones"
+        f"in use on {HOST}: {wants}; stop what listens there (`ss -ltnp` names it: another"
+        " `raftmq dev`?), or choose other ports with --port, 0 for free ones"
     )

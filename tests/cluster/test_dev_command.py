@@ -54,6 +54,16 @@ def dev(root: Path, *arguments: object, exit_code: int = 0) -> subprocess.Comple
     return result
 
 
+def run(*arguments: str, stdin: str = "") -> str:
+    """What another command prints; it must succeed."""
+    program = [sys.executable, "-m", "raftmq", *arguments]
+    done = subprocess.run(
+        program, cwd=PROJECT, capture_output=True, text=True, check=False, input=stdin
+    )
+    assert done.returncode == 0, done
+    return done.stdout
+
+
 def states(root: Path, exit_code: int = 0) -> dict[int, str]:
     """As `status` says."""
     rows = objects(dev(root, "status", "-o", "json", exit_code=exit_code).stdout)
@@ -212,7 +222,20 @@ def test_others_do_something_to_it(root: Path) -> None:
         dev(root, "stop")
         assert one.process.wait(PATIENCE_SECONDS) == 0
         assert wait_end(restarted, 0.0)
-    assert "stopped by another command" in one.err.read_text()
+    after = one.err.read_text().partition("broker 2 is ready")[2]
+    assert "stopped by another command" in after
+    assert "restart" not in after, "advice as after a crash"
+
+
+def test_the_first_consumer_reads_at_once(root: Path) -> None:
+    """Each `consume -g` of a beginner is the first of its group: none waits for others (A6)."""
+    with foreground(root, "--brokers", 1, "--port", 0):
+        where = ["-b", LocalCluster.attach(root).bootstrap]
+        run(*where, "topic", "create", "orders")
+        run(*where, "produce", "orders", stdin="hello\n")
+        began = time.monotonic()
+        assert run(*where, "consume", "orders", "-g", "g", "-o", "earliest", "-n", "1") == "hello\n"
+        assert time.monotonic() - began < 3, "without the delay it is some tenths of a second"
 
 
 def test_killed_it_leaves_nothing(root: Path) -> None:

@@ -2,7 +2,8 @@
 
 Owns the option, its order of precedence (after the verb, before the noun, the variable, the
 default) and the messages about a wrong address. Addresses are parsed when a command needs them, so
-that a wrong variable does not disturb the other commands. Opens no connection.
+that a wrong variable does not disturb the other commands. Only for the default it tries whether
+something listens.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 VARIABLE = "RAFTMQ_BOOTSTRAP"
 DEFAULT = "127.0.0.1:9292"  # the first broker of `raftmq dev`
+# The first three of it: after `raftmq dev kill 1` commands go on. In this order and only one of
+# them, as another cluster of this machine may be at the next port.
+_DEFAULT_PORTS = (9292, 9293, 9294)
 
 
 def bootstrap_option(*, is_global: bool = False) -> Callable[[Any], Any]:
@@ -28,7 +32,8 @@ def bootstrap_option(*, is_global: bool = False) -> Callable[[Any], Any]:
         "--bootstrap",
         metavar="HOST:PORT[,...]",
         envvar=VARIABLE if is_global else None,
-        help=f"Brokers to ask, one that answers is enough; else ${VARIABLE}, else {DEFAULT}.",
+        help=f"Brokers to ask, one that answers is enough; else ${VARIABLE}, else {DEFAULT}"
+        " (9293, 9294 if nothing listens there).",
     )
 
 
@@ -40,8 +45,10 @@ def bootstrap_addresses(given: str | None) -> tuple[Address, ...]:
     context = click.get_current_context()
     assert context is not None, "called outside of a command"
     root = context.find_root()
-    places = (given, root.params.get("bootstrap"), DEFAULT)
-    text: str = next(place for place in places if place is not None)
+    places = (given, root.params.get("bootstrap"))
+    text: str | None = next((place for place in places if place is not None), None)
+    if text is None:
+        return (_default(),)
     addresses: dict[Address, None] = {}
     problems: list[str] = []
     for part in map(str.strip, text.split(",")):
@@ -61,3 +68,12 @@ def bootstrap_addresses(given: str | None) -> tuple[Address, ...]:
         hint = VARIABLE if is_variable else "-b"
         raise click.BadParameter("; ".join(problems), context, param_hint=hint)
     return tuple(addresses)
+
+
+def _default() -> Address:
+    """Where something listens; the first one if nothing does."""
+    from raftmq.local.ports import is_listening
+    from raftmq.model import Address
+
+    addresses = [Address(DEFAULT.partition(":")[0], port) for port in _DEFAULT_PORTS]
+    return next(filter(is_listening, addresses), addresses[0])

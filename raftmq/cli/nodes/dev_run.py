@@ -97,9 +97,8 @@ def _news(broker_id: int, state: str, directory: Path) -> str:
 
 def welcome(cluster: LocalCluster, directory: Path, *, detach: bool) -> str:
     """The bootstrap addresses, and commands to try."""
-    is_default = cluster.plan.port == PORT_DEFAULT
-    where = "" if is_default else f" -b {cluster.plan.address(1)}"
-    # The broker to try `kill` on is the last one, as commands without -b ask the first.
+    # All of them, so that commands find the cluster whichever broker is killed.
+    where = "" if cluster.plan.port == PORT_DEFAULT else f" -b {cluster.bootstrap}"
     last = cluster.plan.brokers
     lines = [
         f"bootstrap: {cluster.bootstrap}",

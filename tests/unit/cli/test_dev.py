@@ -246,7 +246,9 @@ def test_commands_to_type(place: Path) -> None:
     assert dev_command("", Path("a b")) == "raftmq dev --dir 'a b'"
 
 
-@pytest.mark.parametrize(("port", "where"), [(9292, ""), (9400, " -b 127.0.0.1:9400")])
+@pytest.mark.parametrize(
+    ("port", "where"), [(9292, ""), (9400, " -b 127.0.0.1:9400,127.0.0.1:9401")]
+)
 def test_the_way_in(cluster: LocalCluster, port: int, where: str) -> None:
     """The first line is for programs; the others can be typed as they are."""
     cluster.plan = ClusterPlan(cluster_id="local-1", brokers=2, port=port)

@@ -9,7 +9,7 @@ import pytest
 from raftmq.errors import BrokerIdNotRegistered, BrokerNotAvailable, InvalidConfig
 from raftmq.local.cluster import LocalCluster
 from raftmq.local.plan import Layout
-from raftmq.local.process import Process
+from raftmq.local.process import Process, this_process
 from raftmq.local.running import NodeProcess, Running, write_running
 
 if TYPE_CHECKING:
@@ -63,6 +63,18 @@ def test_nothing_to_stop_or_kill(cluster: LocalCluster) -> None:
     assert cluster.kill() == []
     assert cluster.stop(1) == []
     assert cluster.is_started
+
+
+def test_a_node_that_was_told_to_stop(cluster: LocalCluster, tmp_path: Path) -> None:
+    """A command from elsewhere stops a cluster: whoever watches it sees no crash."""
+    layout = Layout(tmp_path)
+    nodes = {
+        1: NodeProcess(this_process(), 0, is_stopping=True),
+        2: NodeProcess(Process(2**22 + 1, "boot/1"), 0, is_stopping=True),
+    }
+    write_running(layout, Running(is_started=True, nodes=nodes))
+    assert [row.state for row in cluster.status()] == ["stopping", "stopped"]
+    write_running(layout, Running(is_started=True))
 
 
 def test_waiting_for_nobody(cluster: LocalCluster) -> None:

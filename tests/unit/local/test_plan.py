@@ -47,6 +47,7 @@ def test_settings_are_what_a_broker_takes(name: str) -> None:
         settings = parse_settings(tomllib.loads(plan().settings(node_id, layout)))
         assert (settings.node_id, settings.cluster_id) == (node_id, "local-1")
         assert settings.directory == layout.data(node_id)
+        assert settings.groups.rules.initial_rebalance_delay_ms == 0
         assert {each: at.port for each, at in settings.voters.items()} == {
             1: 9312, 2: 9313, 3: 9314,
         }  # fmt: skip

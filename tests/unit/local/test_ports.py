@@ -8,7 +8,8 @@ import pytest
 
 from raftmq.errors import Unreachable
 from raftmq.local.plan import HOST, ClusterPlan
-from raftmq.local.ports import keep_any_ports, keep_free_ports, keep_ports
+from raftmq.local.ports import is_listening, keep_any_ports, keep_free_ports, keep_ports
+from raftmq.model import Address
 
 ANYWHERE = ClusterPlan(cluster_id="local-1", brokers=2, port=0)
 
@@ -22,6 +23,12 @@ def test_free_ports_are_kept() -> None:
             with socket.socket() as other, pytest.raises(OSError, match="in use"):
                 other.bind((HOST, one.port))
     assert (plan.brokers, plan.cluster_id) == (2, "local-1")
+
+
+def test_who_listens() -> None:
+    """A port that is only kept refuses connections; one that is listened on takes them."""
+    with keep_any_ports(2) as ports, socket.create_server((HOST, ports[0])):
+        assert [is_listening(Address(HOST, port)) for port in ports] == [True, False]
 
 
 def test_two_clusters_get_different_ports() -> None:
@@ -57,8 +64,8 @@ def test_ports_in_use_are_named() -> None:
         keep_ports(plan)
     assert str(caught.value) == (
         f"in use on {HOST}: port {plan.port + 20} (broker 1 wants it for other voters), port"
-        f" {plan.port + 1} (broker 2 wants it for clients); stop what listens there, or choose"
-        " other ports with --port, 0 for free ones"
+        f" {plan.port + 1} (broker 2 wants it for clients); stop what listens there (`ss -ltnp`"
+        " names it: another `raftmq dev`?), or choose other ports with --port, 0 for free ones"
     )
     keep_ports(plan).close()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import raftmq
-from raftmq.local.cluster import node_command
+from raftmq.local.cluster import node_command, node_environment
 from raftmq.local.plan import Layout
 from raftmq.local.process import Process
 
@@ -31,3 +31,12 @@ def test_with_an_owner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     command = node_command(Layout(Path("/data")), 2, Process(17, "boot/4"))
     bound = ["raftmq.local.directory", "17", "boot/4"]
     assert command == [sys.executable, "-P", "-m", *bound, *SETTINGS]
+
+
+def test_bytecode_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks Python to write none asks nodes to compile all modules at each start."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("RAFTMQ_NODE__RACK", "a")
+    environment = node_environment()
+    assert "PYTHONDONTWRITEBYTECODE" not in environment
+    assert environment["RAFTMQ_NODE__RACK"] == "a"
