@@ -110,8 +110,8 @@ def dev(
     raftmq dev status -o json | jq 'select(.type == "broker") | .pid'
 
     JSON: one object per line, told apart by type. A broker has broker_id, state (ready, starting,
-    stopping, ended, stopped), pid, address, directory, log; the summary comes last and has directory,
-    bootstrap, brokers, ready, is_started, is_detached. What there is not is null.
+    stopping, ended, stopped), pid, address, directory, log; the summary comes last and has
+    directory, bootstrap, brokers, ready, is_started, is_detached. What there is not is null.
     """)
 )
 @directory_option

@@ -40,7 +40,10 @@ LEADERLESS_SECONDS_MAX = 20.0
 def test_no_disaster_loses_what_was_acknowledged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One after the other; after each all logs are alike, byte by byte, and hold every promise."""
+    """One after the other; after each all logs are alike, byte by byte, and hold every promise.
+
+    A5.8.
+    """
     with BrokerCluster(tmp_path) as cluster:
         began = time.monotonic()
         cluster.start_all()

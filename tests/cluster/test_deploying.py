@@ -86,7 +86,7 @@ def deployed(tmp_path: Path) -> Iterator[Deployed]:
 
 
 def test_a_rolling_restart(deployed: Deployed) -> None:
-    """One at a time, the next one when all is well again: clients are never told no."""
+    """One at a time, the next one when all is well again: clients are never told no (A13.3)."""
     for node_id in deployed.nodes:
         [ending] = deployed.terminate([node_id])
         assert "in_order=True" in ending.stderr
@@ -98,7 +98,10 @@ def test_a_rolling_restart(deployed: Deployed) -> None:
 
 
 def test_a_broker_with_an_empty_disk(deployed: Deployed, tmp_path: Path) -> None:
-    """Killed, its directory moved away: under its old id it is filled again, vote and all."""
+    """Killed, its directory moved away: under its old id it is filled again, vote and all.
+
+    A10.1.
+    """
     deployed.kill([3])
     deployed.directory(3).rename(tmp_path / "broken")
     deployed.work_until(20)
@@ -130,7 +133,7 @@ def test_an_empty_directory_takes_no_seat(deployed: Deployed, tmp_path: Path) ->
 
 
 def test_a_fourth_broker(tmp_path: Path) -> None:
-    """It has no vote, nothing changes on the others, and new topics lie on it, too."""
+    """It has no vote, nothing changes on the others, and new topics lie on it, too (A10.7)."""
     with Deployed(tmp_path, nodes=[*VOTERS, 4]) as cluster:
         cluster.start(VOTERS)
         cluster.wait_ready(VOTERS)

@@ -100,7 +100,10 @@ async def ask(coordinator: CoordinatorLookup, body: Any) -> Any:
 
 
 def test_a_group_from_its_first_offset_to_its_end(server: Server, client: Client) -> None:
-    """Offsets are set, shown, reset; members stand in the way; the coordinator dies meanwhile."""
+    """Offsets are set, shown, reset; members stand in the way; the coordinator dies meanwhile.
+
+    A9.3.
+    """
     admin = client.admin
     admin.alter_group_offsets(GROUP, {("orders", 0): 4, ("orders", 1): 9})
     with pytest.raises(InvalidUpdateVersion, match="orders-0 has 4 committed now"):

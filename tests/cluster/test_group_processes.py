@@ -34,7 +34,7 @@ def test_no_disaster_keeps_records_from_the_group(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Members are killed, stopped and replaced, and the coordinator dies: all that was acknowledged
-    is handed out, and twice only for a reason."""
+    is handed out, and twice only for a reason (A8.5, A11.2)."""
     with GroupCluster(tmp_path, seed=1) as cluster:
         cluster.start()
         disasters = GroupDisasters(cluster)
@@ -51,7 +51,7 @@ def test_no_disaster_keeps_records_from_the_group(
 def test_at_most_once_nothing_comes_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A smaller group whose members commit first: one is killed, one is stopped."""
+    """A smaller group whose members commit first: one is killed, one is stopped (A11.1)."""
     with GroupCluster(tmp_path, seed=2, members=3, partitions=6, is_at_most_once=True) as cluster:
         cluster.start()
         disasters = GroupDisasters(cluster)

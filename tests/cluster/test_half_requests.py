@@ -1,4 +1,7 @@
-"""Clients that leave large requests half sent, against a real process and its memory (G11)."""
+"""Clients that leave large requests half sent, against a real process and its memory (G11).
+
+A10.6.
+"""
 
 from __future__ import annotations
 

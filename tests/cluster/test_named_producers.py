@@ -1,6 +1,8 @@
 """Producers with names against three brokers: tasks that die, are repeated, and overlap.
 
 After each story the topic is read to its end: every row stands there once, in the order of its key.
+
+A11.3.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.cluster
 def test_no_disaster_loses_what_was_acknowledged(
     cluster: QuorumCluster, verb: Verb, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It hits the leader, a follower, two, and all; in the end all images are equal."""
+    """It hits the leader, a follower, two, and all; in the end all images are equal (A6.2)."""
     disasters = Disasters(cluster, seed=1)
     for whom in Whom:
         disasters.strike(Disaster(verb, whom))
@@ -39,7 +39,10 @@ def test_no_disaster_loses_what_was_acknowledged(
 
 
 def test_a_node_that_slept_through_snapshots_catches_up(cluster: QuorumCluster) -> None:
-    """A follower is dead until the others' logs no longer reach back to it, then starts again."""
+    """A follower is dead until the others' logs no longer reach back to it, then starts again.
+
+    A6.5.
+    """
     follower = next(node for node in cluster.nodes if node != cluster.wait_leader())
     cluster.work_until(10)
     cluster.kill([follower])
@@ -54,7 +57,7 @@ def test_a_node_that_slept_through_snapshots_catches_up(cluster: QuorumCluster) 
 
 
 def test_one_node_of_three_acknowledges_nothing(cluster: QuorumCluster) -> None:
-    """Two are killed; the leader is left alone for longer than any election."""
+    """Two are killed; the leader is left alone for longer than any election (A6.4)."""
     cluster.work_until(10)
     rest = cluster.wait_leader()
     others = [node for node in cluster.nodes if node != rest]

@@ -97,7 +97,7 @@ async def _read(mq: raftmq.Client, topic: str, first: raftmq.RecordMetadata) -> 
 @on_trio_and_asyncio
 async def test_a_leader_dies_under_a_producer(server: Server, backend: str) -> None:
     """All that was acknowledged is there afterwards, in order for each key; nothing is repeated
-    but what the SDK says may be."""
+    but what the SDK says may be (A1.5, A4.1)."""
     topic = f"killed-{backend}"
     async with raftmq.connect(server.bootstrap) as mq:
         await mq.admin.create_topic(topic, partitions=3)

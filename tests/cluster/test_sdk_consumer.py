@@ -94,7 +94,7 @@ async def test_records_and_batches(server: Server, backend: str) -> None:
 
 @on_trio_and_asyncio
 async def test_where_to_start_and_seek(server: Server, backend: str) -> None:
-    """Both ends, an offset, a time; out of range raises, or goes on where it was told to."""
+    """Both ends, an offset, a time; out of range raises, or goes on where it was told to (A1.3)."""
     topic = f"starts-{backend}"
     async with raftmq.connect(server.bootstrap) as mq:
         await mq.admin.create_topic(topic, partitions=1)
@@ -154,7 +154,7 @@ async def test_pause_and_resume(server: Server, backend: str) -> None:
 
 @on_trio_and_asyncio
 async def test_partitions_that_are_added(server: Server, backend: str) -> None:
-    """Read from their beginning, also by those who began with the latest."""
+    """Read from their beginning, also by those who began with the latest (A10.4)."""
     topic = f"grown-{backend}"
     async with raftmq.connect(server.bootstrap) as mq:
         await fill(mq, topic, 5)
@@ -183,7 +183,7 @@ async def test_a_topic_that_is_not_there(server: Server, backend: str) -> None:
 
 @on_trio_and_asyncio
 async def test_leaders_die_while_they_are_read(server: Server, backend: str) -> None:
-    """One after the other: every record once, in order, while more are sent."""
+    """One after the other: every record once, in order, while more are sent (A1.5)."""
     topic, count = f"killed-read-{backend}", 3000
     found: dict[int, list[int]] = {0: [], 1: [], 2: []}
 
@@ -314,7 +314,7 @@ def test_a_cancelled_task_of_asyncio_ends(server: Server) -> None:
 
 @on_trio_and_asyncio
 async def test_a_reader_that_stands_still(server: Server, backend: str) -> None:
-    """What is fetched ahead stays within its bound, however much there is."""
+    """What is fetched ahead stays within its bound, however much there is (A7.1)."""
     topic, bound = f"still-{backend}", 1 << 20
     async with raftmq.connect(server.bootstrap) as mq:
         await fill(mq, topic, 5000, 5000, 5000, size=1000)
@@ -338,7 +338,10 @@ async def test_a_reader_that_stands_still(server: Server, backend: str) -> None:
 
 @on_trio_and_asyncio
 async def test_many_consumers_at_once(server: Server, backend: str) -> None:
-    """Of one client and of two, each with everything; one that ends early disturbs nobody."""
+    """Of one client and of two, each with everything; one that ends early disturbs nobody.
+
+    A17.1.
+    """
     topic = f"many-{backend}"
     counts: list[int] = []
 

@@ -55,7 +55,7 @@ async def read(mq: Any, topic: str, count: int) -> list[Any]:
 
 @on_trio_and_asyncio
 async def test_every_call(server: Server, topic: str) -> None:
-    """One record by each of the ways there are."""
+    """One record by each of the ways there are (A4.7)."""
     async with connect(server.bootstrap) as mq:
         await mq.admin.create_topic(topic, partitions=1)
         told: list[Any] = []
@@ -83,7 +83,10 @@ async def test_every_call(server: Server, topic: str) -> None:
 
 @on_trio_and_asyncio
 async def test_many_records(server: Server, topic: str) -> None:
-    """Twenty thousand over eight partitions, from a list and from an async generator: all once."""
+    """Twenty thousand over eight partitions, from a list and from an async generator: all once.
+
+    A4.10.
+    """
 
     async def rows() -> AsyncIterator[bytes]:
         for number in range(10_000, 20_000):
@@ -103,7 +106,7 @@ async def test_many_records(server: Server, topic: str) -> None:
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 @on_trio_and_asyncio
 async def test_acks(server: Server, topic: str, acks: Any) -> None:
-    """Each of them arrives, in order."""
+    """Each of them arrives, in order (A5.1)."""
     async with connect(server.bootstrap) as mq:
         await mq.admin.create_topic(topic, partitions=1)
         async with mq.producer() as producer:
@@ -157,7 +160,10 @@ async def test_a_block_that_is_cancelled(server: Server, topic: str) -> None:
 
 @on_trio_and_asyncio
 async def test_many_tasks_share_a_producer(server: Server, topic: str) -> None:
-    """A small buffer, fifty tasks, each with its own key: each finds its records in order."""
+    """A small buffer, fifty tasks, each with its own key: each finds its records in order.
+
+    A17.1.
+    """
     async with connect(server.bootstrap) as mq:
         await mq.admin.create_topic(topic, partitions=4)
         async with mq.producer(

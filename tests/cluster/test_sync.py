@@ -59,7 +59,7 @@ def _values(client: Client, topic: str) -> list[bytes | None]:
 
 
 def test_a_record_goes_there_and_back(client: Client, topic: str) -> None:
-    """Everything a record has comes back as it was."""
+    """Everything a record has comes back as it was (A2.1)."""
     with client.producer() as producer:
         sent = producer.send(topic, b"hello", key="k", headers={"a": b"1"}, tags=["x"])
     record = next(client.consumer(topic, start="earliest").records(timeout=5))
@@ -69,7 +69,7 @@ def test_a_record_goes_there_and_back(client: Client, topic: str) -> None:
 
 
 def test_many_records_without_waiting(client: Client, topic: str) -> None:
-    """Order within a key, word about each, a callback, and nothing left at the end."""
+    """Order within a key, word about each, a callback, and nothing left at the end (A4.7)."""
     told: list[tuple[RaftmqError | None, object]] = []
     with client.producer() as producer:
         deliveries = [producer.send_nowait(topic, b"%d" % n, key=1) for n in range(500)]
@@ -160,7 +160,7 @@ def test_bad_records_are_refused_where_they_are_handed_in(client: Client, topic:
 
 
 def test_a_full_buffer_is_told_or_waited_for(client: Client, topic: str) -> None:
-    """`send_nowait` raises, `enqueue` waits, and nothing is lost."""
+    """`send_nowait` raises, `enqueue` waits, and nothing is lost (A4.6)."""
     with client.producer(buffer_memory=64 << 10, batch_size=1 << 10, max_request_size=8 << 10) as p:
 
         def overfill() -> None:

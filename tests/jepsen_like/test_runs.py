@@ -1,6 +1,8 @@
 """Whole runs on real clusters: a share of the first level, a bug that must be found, less rights.
 
 Where this machine cannot do a fault, the run says so and goes on; what a test is about it demands.
+
+A15.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
 
 
 def test_a_queue_that_is_broken_keeps_its_promises(tmp_path: Path) -> None:
-    """Processes, network, power and disks; everything acknowledged is there in the end."""
+    """Processes, network, power and disks; everything acknowledged is there in the end (A5.8)."""
     require(lab_missing, power_cuts)
     folder = tmp_path / "run"
     said = jepsen_like(

@@ -46,7 +46,10 @@ def acknowledges(partition: int) -> Callable[[AnyEvent], bool]:
 
 
 def test_a_failed_sync_takes_one_log_offline(rig: Rig) -> None:
-    """fdatasync of one log says EIO: the ledger sees no promise after it, the others go on."""
+    """fdatasync of one log says EIO: the ledger sees no promise after it, the others go on.
+
+    A3.8.
+    """
     require(strace)
     failing = failing_sync(first_segment(rig.order.root, 0), 3)
     with rig.start(under=failing) as writer:
@@ -136,7 +139,7 @@ def small_disk(request: pytest.FixtureRequest) -> Iterator[Path]:
 
 
 def test_a_full_disk_takes_the_log_offline(small_disk: Path) -> None:
-    """Appends fail by name until there is space again and the broker is restarted."""
+    """Appends fail by name until there is space again and the broker is restarted (A3.8)."""
     filler = small_disk / "filler"
     filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - LEFT_BYTES))
     rig = Rig(small_disk / "data", seed=6, partitions=2)

@@ -30,7 +30,7 @@ CUTS_MAX = 4  # until a bug shows
 def test_power_cuts_lose_nothing_that_was_acknowledged(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Of all at once, of a leader, and one after the other, under load."""
+    """Of all at once, of a leader, and one after the other, under load (A13.2)."""
     require(power_cuts)
     with broker_rig(seed=QUICK.seed) as rig:
         survive(QUICK, rig, capsys)

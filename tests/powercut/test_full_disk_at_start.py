@@ -38,7 +38,10 @@ def start(config: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_disk_that_is_full(tmp_path: Path) -> None:
-    """The first byte of a new directory finds no room: named, with the way out, no traceback."""
+    """The first byte of a new directory finds no room: named, with the way out, no traceback.
+
+    A17.2.
+    """
     require(memory_disks)
     config = tmp_path / "node.toml"
     with memory_disk(size_mib=1) as disk:

@@ -37,7 +37,7 @@ def own_disk_rig(disk: LoopDisk) -> Iterator[Rig]:
 
 
 def test_power_cuts_lose_nothing_that_was_acknowledged(rig: Rig) -> None:
-    """A writer is killed under load and the power is cut, ten times on one directory."""
+    """A writer is killed under load and the power is cut, ten times on one directory (A3.7)."""
     for _ in range(10):
         rig.live_and_die()
         rig.cut_power()

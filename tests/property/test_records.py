@@ -104,7 +104,7 @@ def as_tags(tags: Any) -> tuple[Any, ...]:
 def test_columns_round_trip(
     given_columns: dict[str, Any], producer: dict[str, Any], compression: Compression
 ) -> None:
-    """Everything that can be said in columns, and a broker that takes it unopened."""
+    """Everything that can be said in columns, and a broker that takes it unopened (A2.6)."""
     batch = encode_batch(**given_columns, **producer, compression=compression)
     check_structure(batch, 0, check_batch(batch))
     decoded = RecordBatch.decode(memoryview(batch))

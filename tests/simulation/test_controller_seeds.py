@@ -19,7 +19,10 @@ SURVEY_SECONDS = 1.0
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_cluster_survives_its_troubles(seed: int) -> None:
-    """Crashes, pauses, frozen disks, deposed controllers; then all is in service, and quiet."""
+    """Crashes, pauses, frozen disks, deposed controllers; then all is in service, and quiet.
+
+    A6.1.
+    """
     found = failure(seed)
     assert found is None, found
 

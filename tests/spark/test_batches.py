@@ -39,6 +39,7 @@ def offsets_of(frame: DataFrame) -> list[tuple[int, int]]:
 
 
 def test_what_is_written_is_read(spark: SparkSession, server: Server, topic: str) -> None:
+    """Shows A14.1."""
     write(numbers(spark, 5000), server.bootstrap, topic)
     found = read(spark, server.bootstrap, topic)
     assert found.count() == 5000
@@ -130,6 +131,7 @@ def test_only_chosen_columns_are_read(spark: SparkSession, server: Server, topic
 def test_offsets_bound_what_is_read(
     spark: SparkSession, server: Server, client: sync.Client, topic: str
 ) -> None:
+    """Shows A14.2."""
     fill(client, topic, range(300))
     ends = client.admin.offsets(topic, "latest")
     start, end = {"0": 10, "1": -2, "2": 5}, {"0": 20, "1": -1, "2": 5}

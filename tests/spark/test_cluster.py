@@ -2,6 +2,8 @@
 
 Both happen to one task while half of its rows stand in the topic; then a plain consumer reads
 what is there.
+
+A14.3.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A topic of 400 records is copied in two microbatches. Something goes wrong in the second one; then
 a plain consumer reads what stands in the copy.
+
+A14.3.
 """
 
 from __future__ import annotations

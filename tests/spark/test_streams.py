@@ -34,6 +34,7 @@ def copy(server: Server, client: sync.Client, topic: str, tmp_path: Path) -> Cop
 def test_a_query_goes_on_where_it_stopped(
     spark: SparkSession, copy: Copy, client: sync.Client
 ) -> None:
+    """Shows A14.1."""
     fill(client, copy.source, range(100))
     counts = copy.run(spark, maxOffsetsPerTrigger="30")
     assert sum(counts) == 100
@@ -46,6 +47,7 @@ def test_a_query_goes_on_where_it_stopped(
 
 
 def test_where_a_query_begins(spark: SparkSession, copy: Copy, client: sync.Client) -> None:
+    """Shows A14.2."""
     fill(client, copy.source, range(60))
     ends = client.admin.offsets(copy.source, "latest")
     start = {"0": -2, "1": -1, "2": 3}

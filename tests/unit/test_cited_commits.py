@@ -1,4 +1,4 @@
-"""Figures in the documents name the commit that was measured; whoever doubts them can check it out."""
+"""Figures in the documents name the commit that was measured, which can be checked out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ ROOT = Path(__file__).parents[2]
 CITED = re.compile(
     r"(?:commits? `?|\()([0-9a-f]{7,40})\b|\b((?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{7,40})\b"
 )
-SHALLOW = "this checkout has no whole history (git fetch --unshallow): cited commits are not checked"
+SHALLOW = (
+    "this checkout has no whole history (git fetch --unshallow): cited commits are not checked"
+)
 
 
 def _git(*arguments: str) -> str:

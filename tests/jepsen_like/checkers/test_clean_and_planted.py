@@ -2,6 +2,8 @@
 
 The clean ones are full of what looks suspicious and is legal; see `queue_model`. The planted ones
 are such with one thing changed.
+
+A15.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 That the same worlds pass without the bugs is asked here, too: otherwise one that always fails
 would count as teeth.
+
+A15.
 """
 
 from __future__ import annotations

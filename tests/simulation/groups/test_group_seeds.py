@@ -33,7 +33,10 @@ FOUND = [
 
 @pytest.mark.parametrize("first", FIRSTS)
 def test_groups_survive_their_troubles(first: int) -> None:
-    """Crashes, pauses, zombies, moves: one owner of each partition, and in the end one of each."""
+    """Crashes, pauses, zombies, moves: one owner of each partition, and in the end one of each.
+
+    A8.5.
+    """
     found = [failure(seed) for seed in range(first, first + BATCH)]
     assert not any(found), "\n".join(filter(None, found))
 

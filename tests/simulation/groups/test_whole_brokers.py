@@ -28,7 +28,7 @@ async def two_members(whole: Whole, group: str) -> tuple[Member, Member]:
 
 
 async def test_slots_are_everybodys(autojump_clock: MockClock) -> None:
-    """Each of the brokers coordinates about a third of all groups."""
+    """Each of the brokers coordinates about a third of all groups (A8.1)."""
     async with whole_brokers() as whole:
         await trio.sleep(10.0)
         owned = [
@@ -51,7 +51,7 @@ async def test_a_group_from_join_to_commit(autojump_clock: MockClock) -> None:
 
 async def test_the_coordinator_is_killed(autojump_clock: MockClock) -> None:
     """Another one takes over: no member rejoins, commits go on in the same generation, and earlier
-    commits are there. So it is for each broker, with any leader of the quorum."""
+    commits are there. So it is for each broker, with any leader of the quorum (A8.7)."""
     async with whole_brokers() as whole:
         for number, node in whole.nodes.items():
             await trio.sleep(10.0)  # slots are spread again

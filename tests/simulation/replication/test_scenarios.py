@@ -140,7 +140,10 @@ def test_a_frozen_disk_holds_up_nobody_for_long(frozen: int) -> None:
 
 @pytest.mark.parametrize("is_allowed", [False, True])
 def test_an_unclean_election_only_where_it_is_allowed(is_allowed: bool) -> None:
-    """Only a replica that left long ago is up: it leads if the topic says so, and recovers."""
+    """Only a replica that left long ago is up: it leads if the topic says so, and recovers.
+
+    A5.10.
+    """
     stage = Stage(min_isr=1, is_unclean_allowed=is_allowed)
     stage.kill(2)
     stage.produce(0)

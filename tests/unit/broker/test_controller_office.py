@@ -95,6 +95,8 @@ async def test_the_office_ends_with_the_leadership(autojump_clock: MockClock) ->
     """At the very moment, not when the tasks have learned of it; and what is under way is nobody's.
 
     The next term of the same node begins anew, with fresh sessions.
+
+    A6.1.
     """
     async with open_world(2) as world:
         await world.start(with_lifetime=False)

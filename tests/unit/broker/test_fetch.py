@@ -43,7 +43,7 @@ async def test_committed_records_are_read(autojump_clock: MockClock) -> None:
 
 
 async def test_nothing_is_read_that_is_not_committed(autojump_clock: MockClock) -> None:
-    """The leader has it on its disk, the follower does not hold it yet."""
+    """The leader has it on its disk, the follower does not hold it yet (A5.7)."""
     async with alone() as broker:
         replica = await broker.take_up(led_by(1))
         replica.append(batch(b"a"), acks=1)

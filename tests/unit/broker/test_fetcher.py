@@ -67,7 +67,10 @@ def asked(broker: Copier) -> int:
 
 
 async def test_acks_all_end_to_end(autojump_clock: MockClock) -> None:
-    """Appended, fetched, flushed, told: an acknowledgement waits for disks, not for timers."""
+    """Appended, fetched, flushed, told: an acknowledgement waits for disks, not for timers.
+
+    A5.5.
+    """
     async with world(1, 2, 3, settings=LONG_WAIT) as found:
         leader, *followers = await found.assign(led_by(1, replicas=(1, 2, 3), min_isr=3))
         for broker in found.brokers.values():

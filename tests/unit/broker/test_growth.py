@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 async def test_a_topic_grows(autojump_clock: MockClock) -> None:
-    """To five partitions, replicated like the first, and the leaders spread."""
+    """To five partitions, replicated like the first, and the leaders spread (A10.4)."""
     cluster = await cluster_of(None, None, None)
     await make(cluster, (1, 2))
     request = CreatePartitions((MorePartitions(ORDERS, 5),))

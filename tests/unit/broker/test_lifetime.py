@@ -116,7 +116,7 @@ async def test_only_who_was_heard_before_is_missed(
 
 
 async def test_a_silent_broker_is_fenced(autojump_clock: MockClock) -> None:
-    """It is cut off: after a session it is out of service, and in again once it is heard."""
+    """It is cut off: after a session it is out of service, and in again once it is heard (A6.3)."""
     async with open_world(3) as world:
         await world.start()
         await world.all_in_service()
@@ -131,7 +131,10 @@ async def test_a_silent_broker_is_fenced(autojump_clock: MockClock) -> None:
 
 
 async def test_a_killed_broker_is_fenced_at_once(autojump_clock: MockClock) -> None:
-    """Its connections break and its port refuses: that takes two probes, and no session."""
+    """Its connections break and its port refuses: that takes two probes, and no session.
+
+    A6.3, A10.1.
+    """
     async with open_world(3) as world:
         await world.start()
         await world.all_in_service()

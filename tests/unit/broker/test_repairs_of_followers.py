@@ -79,7 +79,10 @@ async def fill_up(node: Node, *, seconds: float, hears: bool) -> int:
 async def test_a_follower_leaves_the_isr_as_soon_as_its_log_fails(
     files: SimulatedFiles, autojump_clock: MockClock
 ) -> None:
-    """Below min ISR it stays eligible: it has lost nothing. In service again, it is still out."""
+    """Below min ISR it stays eligible: it has lost nothing. In service again, it is still out.
+
+    A3.8.
+    """
     cluster = FakeCluster(2)
     async with opened(files, cluster) as node:
         replica = await begin(node, 2, 1, min_insync_replicas="2")

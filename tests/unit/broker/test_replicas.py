@@ -141,7 +141,7 @@ async def test_a_restart_finds_records_and_high_watermark(
 async def test_a_silent_follower_leaves_the_in_sync_set(
     files: SimulatedFiles, autojump_clock: MockClock
 ) -> None:
-    """The leader asks for a smaller set, and goes on without the silent one."""
+    """The leader asks for a smaller set, and goes on without the silent one (A5.6)."""
     cluster = FakeCluster(2)
     async with opened(files, cluster) as node:
         replica = await begin(node, 1, 2, min_insync_replicas="1")

@@ -294,7 +294,7 @@ async def test_each_topic_of_a_request_stands_for_itself(autojump_clock: MockClo
 
 
 async def test_who_asks_again_learns_that_it_exists(autojump_clock: MockClock) -> None:
-    """The same request twice: the second makes no second topic and touches nothing."""
+    """The same request twice: the second makes no second topic and touches nothing (A1.4)."""
     cluster = await cluster_of(None)
     (first,) = await create(cluster, NewTopic("orders"))
     (again,) = await create(cluster, NewTopic("orders"))
@@ -374,7 +374,7 @@ async def test_a_large_topic_that_is_made_in_part(autojump_clock: MockClock) -> 
 
 
 async def test_topics_are_deleted_by_id(autojump_clock: MockClock) -> None:
-    """An id that is gone answers UNKNOWN_TOPIC_ID, also when the name exists again."""
+    """An id that is gone answers UNKNOWN_TOPIC_ID, also when the name exists again (A1.4)."""
     cluster = await cluster_of(None)
     await make(cluster, (1,))
     delete = topics_of(cluster).delete

@@ -44,7 +44,7 @@ def test_what_it_sets(given: dict[str, Any], expected: dict[str, Any]) -> None:
 
 
 def test_all_contradictions_at_once() -> None:
-    """With the values that go together with the word."""
+    """With the values that go together with the word (A11.4)."""
     with pytest.raises(InvalidConfig) as caught:
         with_delivery({"delivery": AT_LEAST_ONCE, "commit": "before", "retries": 1}, ALLOWED)
     assert caught.value.problems == [

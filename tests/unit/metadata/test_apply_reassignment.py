@@ -38,7 +38,10 @@ from tests.unit.metadata.states import (
 
 
 def test_a_move_has_more_replicas_for_a_while() -> None:
-    """From 0, 1, 2 to 3, 4, 1: target first, then what will be dropped; nothing else changes."""
+    """From 0, 1, 2 to 3, 4, 1: target first, then what will be dropped; nothing else changes.
+
+    A10.2.
+    """
     image = move(hosting(), 3, 4, 1)
     state = of(image)
     assert state.replicas == (3, 4, 1, 0, 2)

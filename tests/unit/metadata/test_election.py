@@ -108,7 +108,10 @@ def test_the_last_known_leader_gives_way_to_whoever_is_eligible() -> None:
 
 
 def test_unclean_only_if_it_is_allowed() -> None:
-    """Whoever is eligible is away: another replica leads only where the operator said so."""
+    """Whoever is eligible is away: another replica leads only where the operator said so.
+
+    A5.10.
+    """
     state = partition(isr=(), leader=NO_BROKER, eligible=(A,))
     assert elect(state, rules(fenced=(A,))) == NOBODY
     assert elect(state, rules(fenced=(A,), unclean=True)) == Elected(B, is_clean=False)

@@ -62,7 +62,10 @@ def slices_of(parts: list[Any]) -> list[bytes]:
 
 @given(st.integers(0, 1 << 32))
 def test_what_comes_back_is_what_went_in(seed: int) -> None:
-    """Any image, encoded and decoded, is equal to itself, with hosted and topic_ids built anew."""
+    """Any image, encoded and decoded, is equal to itself, with hosted and topic_ids built anew.
+
+    A6.5.
+    """
     image = some_image(seed)
     assert decode_image(encode_image(image)) == image._replace(changes=())
 

@@ -91,7 +91,7 @@ def test_progress_counts_only_after_a_fetch() -> None:
 
 
 def test_nothing_is_committed_below_min_isr() -> None:
-    """L4: two are needed, and the leader is alone."""
+    """L4: two are needed, and the leader is alone (A5.3)."""
     leader = a_leader(an_assignment(1, min_isr=2))
     assert write(leader, 5) == []
     assert not leader.has_min_isr
@@ -107,7 +107,7 @@ def test_a_new_leader_is_established_when_its_epoch_is_reached() -> None:
 
 
 def test_acks_by_number() -> None:
-    """acks=2: the leader and the fastest of the others in sync."""
+    """acks=2: the leader and the fastest of the others in sync (A5.2)."""
     leader = a_leader()
     write(leader, 9)
     follow(leader, 2, 6)
@@ -118,7 +118,7 @@ def test_acks_by_number() -> None:
 
 
 def test_who_lags_is_proposed_to_leave_and_counts_until_then() -> None:
-    """L3: the controller may refuse, so the high watermark waits for the answer."""
+    """L3: the controller may refuse, so the high watermark waits for the answer (A5.6)."""
     leader = a_leader()
     write(leader, 4)
     follow(leader, 2, 4, now=9.0)

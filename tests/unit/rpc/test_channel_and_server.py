@@ -96,7 +96,7 @@ def talk(request: pytest.FixtureRequest) -> Talk:
 
 
 def test_everybody_gets_their_own_answer(talk: Talk) -> None:
-    """Sixty at once through a window of eight, payloads from nothing to 300 kB."""
+    """Sixty at once through a window of eight, payloads from nothing to 300 kB (A2.8)."""
 
     async def test(channel: Channel) -> None:
         async with trio.open_nursery() as nursery:

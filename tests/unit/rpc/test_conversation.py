@@ -49,7 +49,7 @@ def test_a_question_and_its_answer() -> None:
 
 
 def test_answers_in_any_order() -> None:
-    """Fifty questions, answered from the last to the first: each gets its own."""
+    """Fifty questions, answered from the last to the first: each gets its own (A2.8)."""
     talk = Talk()
     for number in range(50):
         talk.ask(b"%d" % number)

@@ -1,4 +1,4 @@
-"""Half requests of all connections together: bounded, in turn, and over in time."""
+"""Half requests of all connections together: bounded, in turn, and over in time (A10.6)."""
 
 from __future__ import annotations
 

@@ -148,7 +148,10 @@ async def test_many_dirty_files_are_synced_together(autojump_clock: MockClock) -
 
 
 async def test_clean_close_and_open(files: SimulatedFiles, autojump_clock: MockClock) -> None:
-    """After a clean close nothing is scanned; the mark is gone once the directory is open."""
+    """After a clean close nothing is scanned; the mark is gone once the directory is open.
+
+    A3.7.
+    """
     async with opened(files) as directory:
         log = await directory.open_log("t", 0, SMALL)
         for _ in range(20):

@@ -85,7 +85,7 @@ def test_everything_is_found_again(files: SimulatedFiles) -> None:
 
 
 def test_a_torn_tail_is_cut(files: SimulatedFiles) -> None:
-    """The last batch is half there: it was never acknowledged."""
+    """The last batch is half there: it was never acknowledged (A3.7)."""
     last = files.paths(FOLDER)[-3]
     while last.suffix != ".log":
         last = next(path for path in reversed(files.paths(FOLDER)) if path.suffix == ".log")

@@ -44,7 +44,7 @@ def test_what_is_supported_is_what_is_known() -> None:
 
 
 def test_the_versions_of_a_request_are_told_as_one_range() -> None:
-    """Two classes with one number: both ends, and the numbers in order."""
+    """Two classes with one number: both ends, and the numbers in order (A2.7)."""
 
     class Older(NamedTuple):
         api_key: int

@@ -68,7 +68,7 @@ def test_refused(arguments: dict[str, Any], message: str) -> None:
 
 
 def test_taken_in_other_forms() -> None:
-    """Bytes may come in any bytes-like object, strings as keys, columns as any sequence."""
+    """Bytes may come in any bytes-like object, strings as keys, columns as any sequence (A17.3)."""
     records = check_records(
         values=deque([b"a", bytearray(b"b"), memoryview(b"c")]),
         keys=("text", 5, None),

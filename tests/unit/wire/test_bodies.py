@@ -34,7 +34,7 @@ def packed(*fields: Any) -> bytes:
 
 
 def test_fields_of_the_future_are_passed_over() -> None:
-    """A newer version has added two fields at the end, and one to a part."""
+    """A newer version has added two fields at the end, and one to a part (A2.7)."""
     data = packed(1, 2, [[*PARTITION, "of the future"]], {"new": 1}, None)
     body = decode_body(Produce, data)
     assert body == Produce(1, 2, (ProducePartition(TOPIC_ID, 0, -1, 100),))

@@ -25,7 +25,7 @@ codecs = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
 @codecs
 @pytest.mark.parametrize("length", [len(DATA), None])
 def test_round_trip(codec: Compression, length: int | None) -> None:
-    """With or without a claimed length, the data comes back."""
+    """With or without a claimed length, the data comes back (A2.6)."""
     assert len(DATA) > PIECE_BYTES
     packed = compress(codec, DATA)
     assert decompress(codec, packed, ORIGIN, length=length, length_max=len(DATA)) == DATA

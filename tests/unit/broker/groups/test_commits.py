@@ -42,7 +42,7 @@ async def errors_of(asked: Iterable[Asked]) -> list[int]:
 
 
 async def test_a_commit_is_answered_once_it_is_applied(autojump_clock: MockClock) -> None:
-    """The answer comes when the quorum has it, with the time of the coordinator."""
+    """The answer comes when the quorum has it, with the time of the coordinator (A9.1)."""
     async with coordinating() as here:
         here.cluster.delay_seconds = 2.0
         began_at = trio.current_time()
@@ -56,7 +56,7 @@ async def test_a_commit_is_answered_once_it_is_applied(autojump_clock: MockClock
 
 async def test_what_comes_meanwhile_goes_together(autojump_clock: MockClock) -> None:
     """Hundred commits of ten partitions while one is under way: one more command, the last of each
-    partition in it, and all of them are answered."""
+    partition in it, and all of them are answered (A9.2)."""
     async with coordinating() as here:
         here.cluster.delay_seconds = 1.0
         first = here.begin(commit_of(1))

@@ -8,7 +8,7 @@ from tests.unit.broker.groups.stage import REBALANCE_SECONDS, SESSION_SECONDS, S
 
 
 def test_nobody_hears_of_a_plan_before_it_is_saved() -> None:
-    """Otherwise another coordinator might make another plan of the same generation."""
+    """Otherwise another coordinator might make another plan of the same generation (A8.3)."""
     stage = Stage()
     leader, follower = stage.gather(2)
     early = stage.sync(follower)
@@ -26,7 +26,7 @@ def test_nobody_hears_of_a_plan_before_it_is_saved() -> None:
 
 
 def test_a_save_says_all_that_the_next_coordinator_needs() -> None:
-    """Who they are, what they want of the chosen assignor, and how patient they are."""
+    """Who they are, what they want of the chosen assignor, and how patient they are (A9.1)."""
     stage = Stage()
     member_id, _ = stage.enter({"range": b"wish", "other": b""}, session=7.0, rebalance=8.0)
     stage.wait(3.0)
@@ -145,7 +145,7 @@ def test_a_member_dies_while_its_generation_is_saved() -> None:
 
 
 def test_the_leader_dies_before_it_has_a_plan() -> None:
-    """A follower, who waits for the plan, is sent back and leads."""
+    """A follower, who waits for the plan, is sent back and leads (A8.6)."""
     stage = Stage()
     leader, follower = stage.gather(2)
     token = stage.sync(follower)

@@ -39,7 +39,10 @@ def test_nobody_is_waited_for_without_a_delay() -> None:
 
 
 def test_a_newcomer_makes_everybody_join() -> None:
-    """The others hear it with their heartbeats; commits of what they have go on until then."""
+    """The others hear it with their heartbeats; commits of what they have go on until then.
+
+    A8.2.
+    """
     stage = Stage()
     leader, follower = stage.stable(2)
     new, token = stage.enter()

@@ -12,7 +12,7 @@ from tests.unit.broker.groups.stage import (
 
 
 def test_a_silent_member_is_put_out() -> None:
-    """Heartbeats keep the other one, who is sent to join again."""
+    """Heartbeats keep the other one, who is sent to join again (A8.2)."""
     stage = Stage()
     leader, silent = stage.stable(2)
     stage.wait(SESSION_SECONDS - 0.1, leader)

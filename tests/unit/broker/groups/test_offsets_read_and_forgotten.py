@@ -76,7 +76,7 @@ async def test_a_fetch_shows_what_was_committed(autojump_clock: MockClock) -> No
 
 async def test_a_fetch_waits_for_what_was_answered(autojump_clock: MockClock) -> None:
     """The commit is answered before this broker's own metadata shows it; a fetch that begins then
-    shows it all the same."""
+    shows it all the same (A9.2)."""
     async with coordinating() as here:
         here.cluster.follow_seconds = 3.0
         assert (await here.commit(5)).error == ErrorCode.NONE
@@ -226,7 +226,7 @@ async def expire(here: Coordinating, *, after_ms: int = WEEK_MS) -> None:
 
 
 async def test_offsets_of_nobody_expire_one_by_one(autojump_clock: MockClock) -> None:
-    """Each after a week since it was committed; with the last one the group is gone."""
+    """Each after a week since it was committed; with the last one the group is gone (A9.3)."""
     async with coordinating() as here:
         await make(here.cluster, (1,), topic_id=TOPIC)
         await here.commit(1)

@@ -222,7 +222,10 @@ async def register_anew(here: Coordinating) -> int:
 
 
 async def test_who_coordinates(autojump_clock: MockClock) -> None:
-    """Any broker says; of a slot that is nobody's, or of a broker that is dead, to ask again."""
+    """Any broker says; of a slot that is nobody's, or of a broker that is dead, to ask again.
+
+    A8.1.
+    """
     async with coordinating() as here:
         request = FindCoordinator((GROUP, "far", ""))
         found, free, bad = (await here.ask(request)).coordinators

@@ -45,7 +45,7 @@ async def test_all_partitions_are_read_in_order(autojump_clock: MockClock) -> No
 
 
 async def test_a_record_says_where_it_stands(autojump_clock: MockClock) -> None:
-    """Every field."""
+    """Every field (A2.1)."""
     async with reading(1) as (world, client):
         append(world, 0, "a", "b")
         async with consumer(client) as c:
@@ -56,7 +56,7 @@ async def test_a_record_says_where_it_stands(autojump_clock: MockClock) -> None:
 
 
 async def test_batches(autojump_clock: MockClock) -> None:
-    """Out of one partition each, of so many records at most, whatever was sent together."""
+    """Out of one partition each, of so many records at most, whatever was sent together (A7.1)."""
     async with reading(1) as (world, client):
         append(world, 0, "a")
         append(world, 0, "b", "c", "d")
@@ -114,7 +114,7 @@ async def test_latest_begins_when_it_is_opened(autojump_clock: MockClock) -> Non
 async def test_where_to_start(
     autojump_clock: MockClock, start: object, expected: list[str]
 ) -> None:
-    """At an offset, at a time, at the end if no record is so young."""
+    """At an offset, at a time, at the end if no record is so young (A7.6)."""
     async with reading(1) as (world, client):
         append_at(world, 0, 10, 20, 30)
         append_at(world, 0, 40)
@@ -139,7 +139,7 @@ async def test_a_partition_that_is_added_is_read_from_its_beginning(
 
 
 async def test_an_append_is_handed_out_at_once(autojump_clock: MockClock) -> None:
-    """The broker is asked before there is anything."""
+    """The broker is asked before there is anything (A7.2)."""
     async with reading(1) as (world, client), consumer(client) as c:
         await take_all(c)
         append(world, 0, "a")
@@ -149,7 +149,10 @@ async def test_an_append_is_handed_out_at_once(autojump_clock: MockClock) -> Non
 
 
 async def test_little_is_asked_while_nothing_happens(autojump_clock: MockClock) -> None:
-    """Two fetches per second and broker, and hardly any metadata, however many partitions."""
+    """Two fetches per second and broker, and hardly any metadata, however many partitions.
+
+    A7.2.
+    """
     async with reading(*[1, 2] * 10) as (world, client), consumer(client) as c:
         await take_all(c)
         before = [world.brokers[each].count(Fetch) for each in (1, 2)]
@@ -204,7 +207,7 @@ async def test_an_answer_from_before_a_seek_is_dropped(autojump_clock: MockClock
 
 
 async def test_pause_and_resume(autojump_clock: MockClock) -> None:
-    """What is paused is neither handed out nor fetched, and nothing of it is lost."""
+    """What is paused is neither handed out nor fetched, and nothing of it is lost (A7.6)."""
     async with reading(1, 1) as (world, client):
         append(world, 0, "a", "b", "c")
         append(world, 1, "x")

@@ -101,7 +101,10 @@ def all_to_the_first(
 
 
 def test_a_function_of_a_program() -> None:
-    """It has a name, its members are eager, and whom it does not name gets nothing."""
+    """It has a name, its members are eager, and whom it does not name gets nothing.
+
+    A8.3, A17.6.
+    """
     (assignor,) = assignors_of(all_to_the_first)
     assert (assignor.name, assignor.is_cooperative) == ("all_to_the_first", False)
     assert texts(assignor.assign({"a": 2}, [member("x"), member("y")])) == {"x": "a0 a1"}

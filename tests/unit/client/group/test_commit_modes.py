@@ -121,7 +121,7 @@ async def test_record_by_record(autojump_clock: MockClock) -> None:
 
 
 async def test_before_means_before(autojump_clock: MockClock) -> None:
-    """With "before" whatever is in hand is committed already."""
+    """With "before" whatever is in hand is committed already (A11.1)."""
     async with grouped(1) as here:
         append_all(here)
         async with here.consumer("a", delivery="at_most_once", max_poll_records=2) as c:

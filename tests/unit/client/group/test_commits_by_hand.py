@@ -22,7 +22,7 @@ NINE = tuple(map(str, range(9)))
 
 
 async def test_commit_a_record(autojump_clock: MockClock) -> None:
-    """Everything up to it is done; it is in the quorum when the call returns."""
+    """Everything up to it is done; it is in the quorum when the call returns (A7.4)."""
     async with grouped(1) as here:
         here.append(0, *NINE)
         async with here.consumer("a", commit="manual") as c:
@@ -34,7 +34,7 @@ async def test_commit_a_record(autojump_clock: MockClock) -> None:
 
 
 async def test_commit_a_batch(autojump_clock: MockClock) -> None:
-    """The same for a batch: its end."""
+    """The same for a batch: its end (A7.4)."""
     async with grouped(1) as here:
         here.append(0, *NINE)
         async with here.consumer("a", commit="manual") as c:
@@ -172,7 +172,7 @@ async def test_who_was_put_out_commits_nothing(autojump_clock: MockClock) -> Non
 
 
 async def test_partitions_of_ones_own_choice(autojump_clock: MockClock) -> None:
-    """With `assign` nobody joins: the group's offsets are used, and nothing else of it."""
+    """With `assign` nobody joins: the group's offsets are used, and nothing else of it (A7.6)."""
     async with grouped(2) as here:
         for partition in range(2):
             here.append(partition, *NINE)

@@ -33,7 +33,7 @@ async def make(mq: Client, topic: str) -> None:
 @on_trio_and_asyncio
 async def test_two_members(raftmq_broker: Server, raftmq_topic: str) -> None:
     """They share what there is, each record comes to one of them, and a third one that comes later
-    has nothing left to do."""
+    has nothing left to do (A1.2)."""
     async with raftmq.connect(raftmq_broker.bootstrap) as mq:
         await make(mq, raftmq_topic)
         seen: list[list[int]] = [[], []]
@@ -61,7 +61,7 @@ async def test_two_members(raftmq_broker: Server, raftmq_topic: str) -> None:
 
 @on_trio_and_asyncio
 async def test_one_after_the_other(raftmq_broker: Server, raftmq_topic: str) -> None:
-    """Each goes on where the one before has stopped, whatever the way of committing."""
+    """Each goes on where the one before has stopped, whatever the way of committing (A7.3)."""
     async with raftmq.connect(raftmq_broker.bootstrap) as mq:
         await make(mq, raftmq_topic)
         await fill(mq, raftmq_topic)

@@ -50,7 +50,7 @@ def run_some() -> None:
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("seed", SEEDS)
 def test_world(seed: int, kind: str) -> None:
-    """Strokes of all kinds, then quiet."""
+    """Strokes of all kinds, then quiet (A8.4)."""
     assert run(seed, kind).rebalances > 0
 
 

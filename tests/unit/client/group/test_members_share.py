@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 async def test_one_member_has_everything(autojump_clock: MockClock) -> None:
     """Alone in its group it reads all partitions from the earliest, and what it did is committed
-    while it goes on."""
+    while it goes on (A7.3)."""
     async with grouped(4) as here:
         for partition in range(4):
             here.append(partition, f"{partition}a", f"{partition}b")
@@ -44,7 +44,7 @@ async def test_records_come_with_the_assignment(autojump_clock: MockClock) -> No
 
 async def test_a_second_member_gets_half(autojump_clock: MockClock) -> None:
     """It joins later; the first one gives up two of four, goes on with the others, and no record
-    comes to both."""
+    comes to both (A1.2)."""
     async with grouped(4) as here:
         first = here.begin("a")
         await until(lambda: first.held == keys(0, 1, 2, 3))
@@ -64,7 +64,10 @@ async def test_a_second_member_gets_half(autojump_clock: MockClock) -> None:
 
 
 async def test_who_leaves_hands_over_at_once(autojump_clock: MockClock) -> None:
-    """After a clean exit the other one has everything within a moment, and nothing comes twice."""
+    """After a clean exit the other one has everything within a moment, and nothing comes twice.
+
+    A8.4.
+    """
     async with grouped(4) as here:
         first, second = here.begin("a"), here.begin("b")
         await until(lambda: parted((first, second), 0, 1, 2, 3))
@@ -82,7 +85,7 @@ async def test_who_leaves_hands_over_at_once(autojump_clock: MockClock) -> None:
 
 async def test_who_crashes_is_missed_after_its_session(autojump_clock: MockClock) -> None:
     """Nobody hears of its end: the other one gets its partitions once the session is over, and
-    does again what was not committed."""
+    does again what was not committed (A7.5)."""
     async with grouped(4) as here:
         first, second = here.begin("a", commit="none"), here.begin("b")
         await until(lambda: parted((first, second), 0, 1, 2, 3))
@@ -118,7 +121,7 @@ async def test_who_is_cut_off_stops_in_time(autojump_clock: MockClock) -> None:
 
 async def test_more_members_than_partitions(autojump_clock: MockClock) -> None:
     """Some have nothing to do, and nobody is the worse for it; they are there when somebody
-    leaves."""
+    leaves (A1.7)."""
     async with grouped(2) as here:
         readings = [here.begin(name) for name in "abcd"]
         await until(lambda: sum(len(one.held) for one in readings) == 2)
@@ -132,7 +135,7 @@ async def test_more_members_than_partitions(autojump_clock: MockClock) -> None:
 
 
 async def test_two_groups_read_the_same(autojump_clock: MockClock) -> None:
-    """Each group gets every record, whatever the other one has read."""
+    """Each group gets every record, whatever the other one has read (A1.1)."""
     async with grouped(2) as here:
         await here.give(1, "audit")
         billing, audit = here.begin("a"), here.begin("b", group="audit")
@@ -147,7 +150,7 @@ async def test_two_groups_read_the_same(autojump_clock: MockClock) -> None:
 
 async def test_a_topic_is_read_again(autojump_clock: MockClock) -> None:
     """A group of another name begins anew, long after the first one came to the end; without a
-    group one reads beside them."""
+    group one reads beside them (A1.3)."""
     async with grouped(2) as here:
         await here.give(1, "again")
         for number in range(6):
@@ -163,7 +166,10 @@ async def test_a_topic_is_read_again(autojump_clock: MockClock) -> None:
 
 
 async def test_partitions_are_added(autojump_clock: MockClock) -> None:
-    """They are dealt out, too, and read from their first record on, whatever `start` says."""
+    """They are dealt out, too, and read from their first record on, whatever `start` says.
+
+    A8.4.
+    """
     async with grouped(2) as here:
         first, second = here.begin("a", start="latest"), here.begin("b", start="latest")
         await until(lambda: parted((first, second), 0, 1))
@@ -176,7 +182,7 @@ async def test_partitions_are_added(autojump_clock: MockClock) -> None:
 
 
 async def test_a_pattern_finds_new_topics(autojump_clock: MockClock) -> None:
-    """Members who subscribe to a pattern share what matches, also what is created later."""
+    """Members who subscribe to a pattern share what matches, also what is created later (A1.6)."""
     async with grouped(1, logs_a=2, other=1) as here:
         first, second = (here.begin(name, pattern="logs_.*") for name in "ab")
         await until(lambda: parted((first, second), 0, 1, topic="logs_a"))

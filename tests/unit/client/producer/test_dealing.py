@@ -86,7 +86,7 @@ def test_only_who_has_the_turn_loses_it() -> None:
 @settings(max_examples=2, deadline=None)
 @given(st.integers(0, 1 << 32), st.integers(20, 60))
 def test_balance_through_the_accumulator(seed: int, value_bytes: int) -> None:
-    """10^5 small records without a key over 8 partitions: within 5 % of each other."""
+    """10^5 small records without a key over 8 partitions: within 5 % of each other (A4.4)."""
     options = ProducerOptions(batch_size=4 << 10)
     accumulator = Accumulator(options, Random(seed), lambda *_: True, lambda: None)
     topic = accumulator.topic("t")

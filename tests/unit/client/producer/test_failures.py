@@ -136,7 +136,10 @@ async def test_a_late_answer_changes_nothing(autojump_clock: MockClock) -> None:
 
 
 async def test_at_most_once_is_never_twice(autojump_clock: MockClock) -> None:
-    """With acks=0: connections break, leaders move; what arrives, arrives once and in order."""
+    """With acks=0: connections break, leaders move; what arrives, arrives once and in order.
+
+    A4.8.
+    """
     world = World(2)
     async with open_producer(world, acks=0, delivery_timeout_ms=20_000) as (_, producer):
         for number in range(60):

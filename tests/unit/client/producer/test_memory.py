@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 async def test_memory_stays_at_its_bound(autojump_clock: MockClock) -> None:
-    """The broker is dead: whatever way records are handed in, they wait outside of the buffer."""
+    """The broker is dead: whatever way records are handed in, they wait outside of the buffer.
+
+    A4.6.
+    """
     bound = 1 << 20
     options = {"buffer_memory": bound, "max_request_size": 100_000, "delivery_timeout_ms": 60_000}
     async with open_stage() as stage:
@@ -108,7 +111,10 @@ async def test_a_record_costs_no_more_than_it_is_counted_with(
 
 
 async def test_enqueue_waits_in_order(autojump_clock: MockClock) -> None:
-    """First come, first served, though later ones are smaller; one who gives up leaves no gap."""
+    """First come, first served, though later ones are smaller; one who gives up leaves no gap.
+
+    A17.2.
+    """
     async with open_stage() as stage:
         world = stage.world
         world.lead("t", 0, -1)

@@ -1,4 +1,7 @@
-"""Sending with numbers: whatever happens on the way, a record stands in the log once, in order."""
+"""Sending with numbers: whatever happens on the way, a record stands in the log once, in order.
+
+A11.3.
+"""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_murmur2_is_kafkas(key: bytes) -> None:
 
 @given(st.binary(), st.integers(1, 1000))
 def test_crc32_is_zlibs(key: bytes, partitions: int) -> None:
-    """Thus Spark's: CRC-32 of the bytes, unsigned, modulo the partitions."""
+    """Thus Spark's: CRC-32 of the bytes, unsigned, modulo the partitions (A4.2)."""
     assert crc32(key, partitions) == zlib.crc32(key) % partitions
     assert crc32(b"123456789", 1 << 32) == 0xCBF43926  # the check value of the standard
 
@@ -52,7 +52,7 @@ def test_an_int_key_is_eight_bytes(key: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 7, 30])
 def test_consistent_moves_few(count: int) -> None:
-    """From n to n + 1 partitions one key in n + 1 moves, and only to the new one."""
+    """From n to n + 1 partitions one key in n + 1 moves, and only to the new one (A4.2)."""
     random = Random(count)
     keys = [random.randbytes(12) for _ in range(4000)]
     before = [consistent(key, count) for key in keys]

@@ -45,7 +45,7 @@ async def test_one_record(autojump_clock: MockClock) -> None:
 
 @pytest.mark.parametrize("linger_ms", [0, 5, 50])
 async def test_lingering_bounds_latency(autojump_clock: MockClock, linger_ms: float) -> None:
-    """A lone record takes linger and a round trip; with linger 0 it leaves at once."""
+    """A lone record takes linger and a round trip; with linger 0 it leaves at once (A4.5)."""
     async with open_producer(linger_ms=linger_ms) as (_, producer):
         await producer.send("t", b"dials")
         for _ in range(5):
@@ -56,7 +56,7 @@ async def test_lingering_bounds_latency(autojump_clock: MockClock, linger_ms: fl
 
 
 async def test_lingering_fills_requests(autojump_clock: MockClock) -> None:
-    """One record a millisecond: 50 ms of linger put some fifty into each request."""
+    """One record a millisecond: 50 ms of linger put some fifty into each request (A4.5)."""
     per_request = []
     for linger_ms in (0, 50):
         async with open_producer(linger_ms=linger_ms) as (world, producer):
@@ -113,7 +113,7 @@ async def test_flush_waits_for_what_came_before(autojump_clock: MockClock) -> No
 
 @pytest.mark.parametrize(("acks", "number"), [("all", -1), (1, 1), (2, 2), (0, 0)])
 async def test_acks(autojump_clock: MockClock, acks: Any, number: int) -> None:
-    """What is asked for travels as it is; with 0 nobody tells the offset."""
+    """What is asked for travels as it is; with 0 nobody tells the offset (A5.1)."""
     async with open_producer(acks=acks) as (world, producer):
         found = await producer.send("t", b"x", key=b"k")
         assert found.offset == (-1 if acks == 0 else 0)
@@ -140,7 +140,7 @@ async def test_partitions_of_one_leader_share_a_request(autojump_clock: MockCloc
 
 
 async def test_keys_stay_together(autojump_clock: MockClock) -> None:
-    """A key has one partition, whichever call sends it; records without one are spread."""
+    """A key has one partition, whichever call sends it; records without one are spread (A4.2)."""
     world = World(2)
     world.add_topic("many", *[1, 2] * 4)
     async with open_producer(world, batch_size=64) as (_, producer):
@@ -206,7 +206,7 @@ async def test_a_topic_deleted_and_made_again(autojump_clock: MockClock) -> None
 
 
 async def test_a_topic_that_grows(autojump_clock: MockClock) -> None:
-    """A second after any answer the producer knows, and new partitions are used."""
+    """A second after any answer the producer knows, and new partitions are used (A4.9)."""
     async with open_producer() as (world, producer):
         await producer.send("t", b"x")
         world.add_partition("t", 2)
@@ -276,7 +276,7 @@ async def test_a_name_that_no_topic_has(autojump_clock: MockClock, name: str) ->
 
 
 async def test_a_partitioner_of_the_programs_own(autojump_clock: MockClock) -> None:
-    """It is asked with all there is; what it says out of range, or raises, is told."""
+    """It is asked with all there is; what it says out of range, or raises, is told (A4.3)."""
 
     def choose(topic: str, key: Any, value: Any, headers: Any, partitions: int) -> int:
         assert (topic, partitions) == ("many", 4)

@@ -154,7 +154,7 @@ def test_what_a_refusal_means_after_a_doubt(first: type[RaftmqError]) -> None:
 
 @pytest.mark.parametrize(("retries", "sent"), [(0, 1), (1, 2), (3, 4)])
 def test_retries_are_counted(retries: int, sent: int) -> None:
-    """So often it is sent again, and no more; then the last error is told."""
+    """So often it is sent again, and no more; then the last error is told (A4.8)."""
     model = known_model(retries=retries)
     model.hand_in(7)
     for _ in range(sent):
