@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import trio
 
 from raftmq.errors import ErrorCode, InvalidTimestamp, MessageTooLarge, RaftmqError
+from raftmq.partition.storage.lookups import append_times_now
 from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.produce import PartitionProduced, Produce, ProduceReply, split_payload
@@ -117,6 +118,8 @@ class _Appended(NamedTuple):
     base_offset: int
     end_offset: int
     base_offsets: tuple[int, ...]  # of duplicates: where the batches stand in the log
+    append_time_ms: int  # of all of them, where the topic has LogAppendTime
+    append_times_ms: tuple[int, ...]  # of each batch, if there were duplicates
 
     def is_held(self, acks: int) -> bool:
         epoch = self.leader_epoch
@@ -161,7 +164,13 @@ class ProduceRequests:
         # One partition's refusal is its own outcome; the others are appended.
         except RaftmqError as error:
             return self._refused(wanted, error)
-        return _Appended(wanted, replica, leader_epoch, *appended)
+        # A duplicate has the time of its first append, which only the log knows.
+        times = (
+            append_times_now(replica.log, appended.base_offsets)
+            if appended.base_offsets and replica.log.stamps_time
+            else ()
+        )
+        return _Appended(wanted, replica, leader_epoch, *appended, times)
 
     def _refused(
         self, wanted: ProducePartition, error: RaftmqError, appended: _Appended | None = None
@@ -202,6 +211,8 @@ class ProduceRequests:
             base_offset=one.base_offset,
             log_start_offset=one.replica.log.log_start_offset,
             base_offsets=one.base_offsets,
+            log_append_time_ms=one.append_time_ms,
+            log_append_times_ms=one.append_times_ms,
         )
 
 

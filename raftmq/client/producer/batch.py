@@ -49,7 +49,10 @@ class RecordMetadata(NamedTuple):
     Attributes:
         offset: -1 with acks=0, where no broker answers; and for a record that a named producer has
             skipped because an earlier run wrote it.
-        timestamp: the record's, in milliseconds since 1970-01-01 UTC.
+        timestamp: the record's, in milliseconds since 1970-01-01 UTC. In a topic with
+            message.timestamp.type=LogAppendTime the leader's; -1 if the leader does not know it any
+            more, which takes a record that was sent again. The producer's in any topic where
+            `offset` is -1.
     """
 
     topic: str
@@ -69,6 +72,10 @@ class BatchMetadata(NamedTuple):
             outcome, so that its records may be in the log twice. With idempotence always False:
             brokers find duplicates and answer with their offsets.
         is_skipped: of a named producer: an earlier run wrote them, and they were not sent.
+        log_append_time: of all of them, in milliseconds since 1970-01-01 UTC, in a topic with
+            message.timestamp.type=LogAppendTime; -1 if the leader does not know it any more. None
+            in other topics, where records have the producer's timestamps, and where `base_offset`
+            is -1.
     """
 
     topic: str
@@ -77,6 +84,7 @@ class BatchMetadata(NamedTuple):
     record_count: int
     is_repeated: bool = False
     is_skipped: bool = False
+    log_append_time: int | None = None
 
     @property
     def end_offset(self) -> int:
@@ -432,7 +440,10 @@ class ProducerBatch:
             raise outcome.copied()
         base = outcome.base_offset
         offset = ABSENT if base == ABSENT else base + ahead
-        return RecordMetadata(self.topic, self.partition, offset, self._timestamps[index])
+        time = outcome.log_append_time
+        if time is None:  # CreateTime
+            time = self._timestamps[index]
+        return RecordMetadata(self.topic, self.partition, offset, time)
 
 
 def _start_of(batch: ProducerBatch) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import anyio
 
 from raftmq.client.producer.named_producer import Fence
+from raftmq.client.producer.sender import Stamped
 from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
 from raftmq.client.routing.routes import error_in, leader_told
 from raftmq.errors import (
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from raftmq.client.producer.named_producer import TopicFences
     from raftmq.client.producer.options import ProducerOptions
-    from raftmq.client.producer.sender import Answered, ProduceRequest, RequestPart
+    from raftmq.client.producer.sender import Answered, Offsets, ProduceRequest, RequestPart
     from raftmq.client.routing.cluster import Cluster
     from raftmq.client.routing.routes import LeaderPlace
     from raftmq.wire.messages.produce import PartitionProduced
@@ -99,17 +100,27 @@ def _outcomes(
     if asked != [(found.topic_id, found.partition) for found in partitions]:
         raise ServerError(f"broker {request.leader} answered for other partitions than asked for")
     for part, found in zip(request.parts, partitions, strict=True):
-        # Set only with duplicates
-        if found.base_offsets and len(found.base_offsets) != len(part.batches):
-            raise ServerError(
-                f"broker {request.leader} answered for {len(found.base_offsets)} batches of "
-                f"partition {found.partition}, which got {len(part.batches)}"
-            )
-        if told := leader_told(found):
+        # Both are set only with duplicates.
+        for told in (found.base_offsets, found.log_append_times_ms):
+            if told and len(told) != len(part.batches):
+                raise ServerError(
+                    f"broker {request.leader} answered for {len(told)} batches of "
+                    f"partition {found.partition}, which got {len(part.batches)}"
+                )
+        if leader := leader_told(found):
             cluster.routes.on_leader(
-                found.topic_id, found.partition, leader=told[0], leader_epoch=told[1]
+                found.topic_id, found.partition, leader=leader[0], leader_epoch=leader[1]
             )
-    return [error_in(found) or found.base_offsets or found.base_offset for found in partitions]
+    return [error_in(found) or _appended(found) for found in partitions]
+
+
+def _appended(found: PartitionProduced) -> Offsets | Stamped:
+    offsets = found.base_offsets or found.base_offset
+    if found.log_append_times_ms:
+        return Stamped(offsets, found.log_append_times_ms)
+    if found.log_append_time_ms != ABSENT:
+        return Stamped(offsets, found.log_append_time_ms)
+    return offsets
 
 
 def is_stale(cluster: Cluster, error: RaftmqError) -> bool:

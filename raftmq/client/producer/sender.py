@@ -44,9 +44,24 @@ if TYPE_CHECKING:
 # One produce request: batches of several partitions for one leader, and their answers. Pure.
 
 
-# Answer of one partition: the offset of its first batch, after which the others follow, or that of
-# each batch, where some were duplicates; or an error. -1 with acks=0.
-Answered: TypeAlias = int | tuple[int, ...] | RaftmqError
+# The offset of the first batch, after which the others follow, or that of each batch, where some
+# were duplicates. -1 with acks=0.
+Offsets: TypeAlias = int | tuple[int, ...]
+
+
+class Stamped(NamedTuple):
+    """Batches of a topic with LogAppendTime.
+
+    Attributes:
+        times_ms: one for all batches, or of each, where some were duplicates; -1: not known.
+    """
+
+    offsets: Offsets
+    times_ms: int | tuple[int, ...]
+
+
+# Answer of one partition.
+Answered: TypeAlias = Offsets | Stamped | RaftmqError
 
 
 class RequestPart(NamedTuple):
@@ -89,7 +104,7 @@ def portions(parts: list[RequestPart], bytes_max: int) -> Iterator[list[RequestP
         yield together
 
 
-def offsets_of(batches: Sequence[ProducerBatch], answer: int | tuple[int, ...]) -> Sequence[int]:
+def offsets_of(batches: Sequence[ProducerBatch], answer: Offsets) -> Sequence[int]:
     """The offset of the first record of each batch."""
     if isinstance(answer, tuple):  # some batches were duplicates
         return answer
@@ -98,6 +113,14 @@ def offsets_of(batches: Sequence[ProducerBatch], answer: int | tuple[int, ...]) 
     counts = [batch.unskipped_count for batch in batches]
     *starts, _end = accumulate(counts, initial=answer)
     return starts
+
+
+def times_of(batches: Sequence[ProducerBatch], answer: Offsets | Stamped) -> Sequence[int | None]:
+    """The leader's timestamp of each batch; None where the producer's counts."""
+    if not isinstance(answer, Stamped):  # CreateTime
+        return [None] * len(batches)
+    times = answer.times_ms
+    return times if isinstance(times, tuple) else [times] * len(batches)
 
 
 # -- Sending --------------------------------------------------------------------------------------
@@ -401,11 +424,19 @@ class ProducerSender:
 
     # -- after -----------------------------------------------------------------------------
 
-    def _on_success(self, part: RequestPart, answer: int | tuple[int, ...]) -> None:
-        for batch, base_offset in zip(part.batches, offsets_of(part.batches, answer), strict=True):
-            count = batch.unskipped_count
+    def _on_success(self, part: RequestPart, answer: Offsets | Stamped) -> None:
+        times = times_of(part.batches, answer)
+        offsets = offsets_of(
+            part.batches, answer.offsets if isinstance(answer, Stamped) else answer
+        )
+        for batch, base_offset, time in zip(part.batches, offsets, times, strict=True):
             metadata = BatchMetadata(
-                batch.topic, batch.partition, base_offset, count, batch.is_repeated
+                batch.topic,
+                batch.partition,
+                base_offset,
+                batch.unskipped_count,
+                batch.is_repeated,
+                log_append_time=time,
             )
             if batch.outcome is None:  # else it timed out before this answer came
                 self._on_settled(batch, metadata)

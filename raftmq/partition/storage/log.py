@@ -28,7 +28,13 @@ from raftmq.errors import (
     StorageError,
     UnsupportedCompression,
 )
-from raftmq.model import NO_PRODUCER_ID, NO_TIMESTAMP, Durability, TimestampOffset
+from raftmq.model import (
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    Durability,
+    TimestampOffset,
+    TimestampType,
+)
 from raftmq.partition.storage.durability import DurableEnd
 from raftmq.partition.storage.entries import read_waiting
 from raftmq.partition.storage.incoming import (
@@ -70,11 +76,13 @@ class Appended(NamedTuple):
 
     `base_offsets`: if there were duplicates among them, the offset of each batch, old or new. Then
     `base_offset` is that of the first batch, and all of them end at `end_offset` or before.
+    `append_time_ms`: of all records, in a topic with LogAppendTime, if there were no duplicates.
     """
 
     base_offset: int
     end_offset: int
     base_offsets: tuple[int, ...] = ()
+    append_time_ms: int = NO_TIMESTAMP
 
 
 class Fenced(NamedTuple):
@@ -180,6 +188,11 @@ class PartitionLog:
         return self.segments[-1]
 
     @property
+    def stamps_time(self) -> bool:
+        """The leader's clock gives the records their timestamps (LogAppendTime)."""
+        return self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+
+    @property
     def size(self) -> int:
         """Bytes of all segments, indexes not counted."""
         return sum(segment.size for segment in self.segments)
@@ -233,7 +246,8 @@ class PartitionLog:
             admission=self.producers.admission(now),
         )
         if not placement.duplicates:  # the usual case
-            return self._append(placement, now)
+            appended = self._append(placement, now)
+            return appended._replace(append_time_ms=now_ms) if self.stamps_time else appended
         if placement.batches:  # else all of them are duplicates: a request that was sent again
             self._append(placement, now)
         base_offsets = placement.base_offsets()

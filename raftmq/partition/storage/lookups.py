@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING
 
 from raftmq.disk.files import WouldBlock
 from raftmq.errors import CorruptRecord, OffsetOutOfRange, StorageError
+from raftmq.model import NO_TIMESTAMP, TimestampType
 from raftmq.partition.storage.entries import cached_reader, read_waiting
 from raftmq.partition.storage.log import find_timestamp, plan_slice
 from raftmq.partition.storage.mending import plan_look
 from raftmq.partition.storage.rot import write_mark
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from raftmq.disk.files import FileSlice
     from raftmq.disk.thread import RunSync
     from raftmq.model import TimestampOffset
+    from raftmq.partition.storage.entries import ReadBytes
     from raftmq.partition.storage.log import LogSlice, PartitionLog
     from raftmq.partition.storage.rot import Rot
 
@@ -55,6 +59,29 @@ async def find_slice(
             if log.changes == changes:  # else it was cut or trimmed under the thread: try again
                 log.doubt(error)
                 raise
+
+
+def append_times_now(log: PartitionLog, base_offsets: Sequence[int]) -> tuple[int, ...]:
+    """When the leader appended each of these batches, by its clock. NO_TIMESTAMP where that is not
+    known: a batch that the page cache does not have, that was deleted, or that has its producer's
+    timestamps, as it is older than the topic's LogAppendTime.
+    """
+    read = cached_reader()  # one budget for all: a request may have many duplicates
+    return tuple([_append_time(log, offset, read) for offset in base_offsets])
+
+
+def _append_time(log: PartitionLog, offset: int, read: ReadBytes) -> int:
+    if not log.log_start_offset <= offset < log.log_end_offset:
+        return NO_TIMESTAMP
+    try:
+        header = log.segment_of(offset).locate(offset, read).header
+    except WouldBlock:
+        return NO_TIMESTAMP
+    except CorruptRecord as error:  # on the way to the batch: may be rot
+        log.doubt(error)
+        return NO_TIMESTAMP
+    is_brokers = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    return header.max_timestamp if is_brokers else NO_TIMESTAMP
 
 
 async def read_piece(piece: FileSlice, run_sync: RunSync) -> bytes:

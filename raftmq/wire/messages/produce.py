@@ -54,7 +54,9 @@ class PartitionProduced(Body, frozen=True):
 
     A base offset beside an error means that the batches were appended, and may stay or not
     (indefinite). `base_offsets`: of each batch if there were duplicates among them, and they do not
-    follow each other; else empty. `allowed`: with MESSAGE_TOO_LARGE the bytes that a batch may
+    follow each other; else empty. `log_append_time_ms`: of all records, in a topic whose leader
+    stamps them, and `log_append_times_ms` where there were duplicates: of each batch, -1 where the
+    leader does not know it any more. `allowed`: with MESSAGE_TOO_LARGE the bytes that a batch may
     have, with INVALID_TIMESTAMP the highest timestamp, so that the producer can find the records
     that are refused.
     """
@@ -70,6 +72,7 @@ class PartitionProduced(Body, frozen=True):
     leader_epoch: LeaderEpochOrAbsent = ABSENT
     base_offsets: Annotated[tuple[Offset, ...], Meta(max_length=BATCHES_MAX)] = ()
     allowed: NaturalOrAbsent = ABSENT
+    log_append_times_ms: Annotated[tuple[OffsetOrAbsent, ...], Meta(max_length=BATCHES_MAX)] = ()
 
 
 class ProduceReply(Body, frozen=True):

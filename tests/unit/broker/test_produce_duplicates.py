@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,11 @@ import trio
 
 from raftmq.broker.requests.produce import ProduceRequests
 from raftmq.errors import ErrorCode
+from raftmq.model import TimestampType
 from raftmq.rpc.context import RequestContext
 from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.wire.batch.records import encode_batch
+from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.produce import PartitionProduced, Produce, ProducePartition, ProduceReply
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster
@@ -117,3 +120,36 @@ async def test_what_is_refused_says_why(files: SimulatedFiles, autojump_clock: M
             assert (refused.error, refused.base_offset) == (code, -1)
             assert "sequence" in refused.message
         assert replica.log.log_end_offset == end
+
+
+async def test_an_answer_tells_the_leaders_time(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """Records of a LogAppendTime topic are sent, and sent again among new ones: each answer has the
+    time that stands in the log; a duplicate that was deleted has none.
+    """
+    async with opened(files, FakeCluster(1)) as node:
+        replica = await begin(node, 1)
+        by_producer = send(node, numbered(0, producer_id=7))
+        await settle()
+        assert outcome(by_producer).log_append_time_ms == ABSENT
+        replica.log.config = replace(
+            replica.log.config, message_timestamp_type=TimestampType.LOG_APPEND_TIME
+        )
+        node.directory.now_ms = lambda: NOW_MS + 5000
+        first = send(node, numbered(0), numbered(2))
+        await settle()
+        assert outcome(first).log_append_time_ms == NOW_MS + 5000
+        assert outcome(first).log_append_times_ms == ()
+        node.directory.now_ms = lambda: NOW_MS + 6000
+        again = send(node, numbered(2), numbered(4))
+        await settle()
+        assert outcome(again).log_append_times_ms == (NOW_MS + 5000, NOW_MS + 6000)
+        # Appended while the producer's timestamps counted.
+        older = send(node, numbered(0, producer_id=7))
+        await settle()
+        assert outcome(older).log_append_times_ms == (ABSENT,)
+        await node.directory.delete_records(replica.log, 4)
+        deleted = send(node, numbered(0))
+        await settle()
+        assert outcome(deleted).log_append_times_ms == (ABSENT,)
