@@ -1,7 +1,8 @@
 """The batches that wait for one partition's leader: linger, order, in-flight limit. Pure.
 
 Also the columns of records that a bulk call hands in (`RecordColumns`), checked and cut; nothing
-there runs once per record in Python that could run in C. Decides when a queue may send, not whether
+there runs once per record in Python that could run in C; and which of the batches in a request
+(`RequestPart`) a leader's refusal is about (`blamed`). Decides when a queue may send, not whether
 its leader is known: that is `sender.py`.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from itertools import pairwise
 from operator import add
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -23,7 +25,7 @@ from raftmq.client.producer.record import (
     kept_tags,
     size_of,
 )
-from raftmq.errors import InvalidRecord
+from raftmq.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
 from raftmq.wire.batch.arguments import (
     check_headers,
     check_int64,
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from raftmq.client.producer.batch import Numbering
     from raftmq.client.producer.named_producer import NamedNumbering
     from raftmq.client.producer.options import ProducerOptions
+    from raftmq.client.routing.routes import LeaderPlace
+    from raftmq.errors import RaftmqError
     from raftmq.rpc.backoff import Backoff
 
 
@@ -378,3 +382,77 @@ def ready_now(
         else:
             later = min(later, ready_at)
     return ready, later
+
+
+# -- Refused batches ------------------------------------------------------------------------------
+# Which records an error is about, where a broker has refused them together with others. Pure.
+#
+# A broker appends all batches of a request for a partition or none, and names the limit that was
+# exceeded. From it the client finds the records at fault: only those fail, and the others leave
+# again.
+
+
+class RequestPart(NamedTuple):
+    """The batches of one partition in one request."""
+
+    place: LeaderPlace
+    queue: PartitionQueue
+    batches: list[ProducerBatch]
+    data: list[bytearray]
+
+    @property
+    def length(self) -> int:
+        return sum([len(each) for each in self.data])
+
+
+def may_split(batch: ProducerBatch) -> bool:
+    """A batch that may have been appended keeps its bytes, by which the broker finds the
+    duplicate.
+    """
+    return batch.unskipped_count > 1 and not batch.may_have_happened
+
+
+def blamed(
+    part: RequestPart, error: RaftmqError, now: float
+) -> tuple[list[ProducerBatch], set[ProducerBatch]]:
+    """All batches of the part, some perhaps split now, and those among them that the error is not
+    about.
+
+    Batches that are too large are not split here: `_encode` does that before they leave again.
+    """
+    # -1: an old broker, which does not name the limit.
+    if isinstance(error, MessageTooLarge) and error.allowed >= 0:
+        return part.batches, _those_that_fit(part, error.allowed, now)
+    # The highest timestamp that it accepts
+    if isinstance(error, InvalidTimestamp) and error.allowed >= 0:
+        batches = [one for batch in part.batches for one in _by_time(batch, error.allowed)]
+        innocent = {batch for batch in batches if not _is_ahead(batch, error.allowed)}
+        # The error may be about a batch that timed out meanwhile, whose timestamps are gone.
+        is_told = any(batch.outcome is not None for batch in batches)
+        return batches, innocent if len(innocent) < len(batches) or is_told else set()
+    return part.batches, set()
+
+
+def _those_that_fit(part: RequestPart, bytes_max: int, now: float) -> set[ProducerBatch]:
+    sizes = list(map(len, part.data))
+    if max(sizes) <= bytes_max:
+        return set()  # none exceeds the limit: a repeat would fail again
+    part.queue.limit_batches(bytes_max, part.place.topic_id, now)
+    return {
+        batch
+        for batch, size in zip(part.batches, sizes, strict=True)
+        if size <= bytes_max or may_split(batch)
+    }
+
+
+def _is_ahead(batch: ProducerBatch, highest: int) -> bool:
+    return batch.outcome is None and max(batch.timestamps()) > highest
+
+
+def _by_time(batch: ProducerBatch, highest: int) -> list[ProducerBatch]:
+    """Cut a batch where its run of records with timestamps beyond the limit begins and ends."""
+    if batch.outcome is not None or not may_split(batch):  # settled, or perhaps appended
+        return [batch]
+    ahead = [timestamp > highest for timestamp in batch.timestamps()]
+    cuts = [at for at, (one, other) in enumerate(pairwise(ahead), 1) if one != other]
+    return [batch, *batch.split(cuts)] if cuts else [batch]

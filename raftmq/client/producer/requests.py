@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     from raftmq.client.producer.named_producer import TopicFences
     from raftmq.client.producer.options import ProducerOptions
-    from raftmq.client.producer.sender import Answered, Offsets, ProduceRequest, RequestPart
+    from raftmq.client.producer.partition_queue import RequestPart
+    from raftmq.client.producer.sender import Answered, Offsets, ProduceRequest
     from raftmq.client.routing.cluster import Cluster
     from raftmq.client.routing.routes import LeaderPlace
     from raftmq.wire.messages.produce import PartitionProduced

@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftmq.client.producer.batch import NUMBER_REFUSALS, BatchMetadata
-from raftmq.client.producer.partition_queue import ready_now
+from raftmq.client.producer.partition_queue import RequestPart, blamed, may_split, ready_now
 from raftmq.errors import (
     DeliveryTimedOut,
-    InvalidTimestamp,
     LeaderNotAvailable,
-    MessageTooLarge,
     OutcomeUnknown,
     RaftmqError,
     error_for,
@@ -62,19 +60,6 @@ class Stamped(NamedTuple):
 
 # Answer of one partition.
 Answered: TypeAlias = Offsets | Stamped | RaftmqError
-
-
-class RequestPart(NamedTuple):
-    """The batches of one partition in one request."""
-
-    place: LeaderPlace
-    queue: PartitionQueue
-    batches: list[ProducerBatch]
-    data: list[bytearray]
-
-    @property
-    def length(self) -> int:
-        return sum([len(each) for each in self.data])
 
 
 class ProduceRequest(NamedTuple):
@@ -536,64 +521,3 @@ def _is_elsewhere(place: LeaderPlace | None, tried: LeaderPlace) -> bool:
 
 def _missing(topic: str) -> str:
     return f"there is no topic {topic!r}: make it first, raftmq topic create {topic}"
-
-
-# -- Refused batches ------------------------------------------------------------------------------
-# Which records an error is about, where a broker has refused them together with others. Pure.
-#
-# A broker appends all batches of a request for a partition or none, and names the limit that was
-# exceeded. From it the client finds the records at fault: only those fail, and the others leave
-# again.
-
-
-def may_split(batch: ProducerBatch) -> bool:
-    """A batch that may have been appended keeps its bytes, by which the broker finds the
-    duplicate.
-    """
-    return batch.unskipped_count > 1 and not batch.may_have_happened
-
-
-def blamed(
-    part: RequestPart, error: RaftmqError, now: float
-) -> tuple[list[ProducerBatch], set[ProducerBatch]]:
-    """All batches of the part, some perhaps split now, and those among them that the error is not
-    about.
-
-    Batches that are too large are not split here: `_encode` does that before they leave again.
-    """
-    # -1: an old broker, which does not name the limit.
-    if isinstance(error, MessageTooLarge) and error.allowed >= 0:
-        return part.batches, _those_that_fit(part, error.allowed, now)
-    # The highest timestamp that it accepts
-    if isinstance(error, InvalidTimestamp) and error.allowed >= 0:
-        batches = [one for batch in part.batches for one in _by_time(batch, error.allowed)]
-        innocent = {batch for batch in batches if not _is_ahead(batch, error.allowed)}
-        # The error may be about a batch that timed out meanwhile, whose timestamps are gone.
-        is_told = any(batch.outcome is not None for batch in batches)
-        return batches, innocent if len(innocent) < len(batches) or is_told else set()
-    return part.batches, set()
-
-
-def _those_that_fit(part: RequestPart, bytes_max: int, now: float) -> set[ProducerBatch]:
-    sizes = list(map(len, part.data))
-    if max(sizes) <= bytes_max:
-        return set()  # none exceeds the limit: a repeat would fail again
-    part.queue.limit_batches(bytes_max, part.place.topic_id, now)
-    return {
-        batch
-        for batch, size in zip(part.batches, sizes, strict=True)
-        if size <= bytes_max or may_split(batch)
-    }
-
-
-def _is_ahead(batch: ProducerBatch, highest: int) -> bool:
-    return batch.outcome is None and max(batch.timestamps()) > highest
-
-
-def _by_time(batch: ProducerBatch, highest: int) -> list[ProducerBatch]:
-    """Cut a batch where its run of records with timestamps beyond the limit begins and ends."""
-    if batch.outcome is not None or not may_split(batch):  # settled, or perhaps appended
-        return [batch]
-    ahead = [timestamp > highest for timestamp in batch.timestamps()]
-    cuts = [at for at, (one, other) in enumerate(pairwise(ahead), 1) if one != other]
-    return [batch, *batch.split(cuts)] if cuts else [batch]

@@ -22,7 +22,8 @@ from tests.unit.client.producer.sending_model import Model
 
 if TYPE_CHECKING:
     from raftmq.client.producer.batch import Outcome, ProducerBatch
-    from raftmq.client.producer.sender import Answered, ProduceRequest, RequestPart, SenderStep
+    from raftmq.client.producer.partition_queue import RequestPart
+    from raftmq.client.producer.sender import Answered, ProduceRequest, SenderStep
 
 
 class Sent(NamedTuple):

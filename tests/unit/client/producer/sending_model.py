@@ -34,7 +34,8 @@ from tests.unit.client.sequences import place_of
 
 if TYPE_CHECKING:
     from raftmq.client.producer.batch import Outcome
-    from raftmq.client.producer.sender import Answered, RequestPart
+    from raftmq.client.producer.partition_queue import RequestPart
+    from raftmq.client.producer.sender import Answered
     from raftmq.wire.batch.header import BatchHeader
 
 TOPIC_ID = b"t" * 16
