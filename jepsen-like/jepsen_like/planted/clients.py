@@ -15,6 +15,7 @@ from raftmq.client.consumer.fetch_collector import FetchCollector
 from raftmq.client.consumer.fetch_plan import PartitionRequest
 from raftmq.client.producer.partition_queue import PartitionQueue
 from raftmq.client.producer.sender import ProducerSender
+from raftmq.errors import DeliveryTimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,7 @@ def deny_what_may_have_happened(patch: Patch) -> None:
     """A send that gives up reports that nothing was appended, though that is unknown."""
 
     def give_up(self: ProducerSender, batch: ProducerBatch, error: RaftmqError) -> None:
-        self._on_settled(batch, self._timed_out(batch).at(batch.topic, batch.partition))
+        self._on_settled(batch, DeliveryTimedOut(str(error)).at(batch.topic, batch.partition))
 
     patch.setattr(ProducerSender, "_give_up", give_up)
 

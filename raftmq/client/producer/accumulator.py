@@ -35,6 +35,7 @@ from raftmq.client.producer.record import (
 from raftmq.errors import InvalidRecord
 from raftmq.rpc.backoff import Backoff, Pauses
 from raftmq.wire.batch.header import RECORDS_MAX
+from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -68,6 +69,8 @@ class TopicQueues:
         queues: by partition, those that were ever used.
         busy: by partition, those that hold batches or have requests in flight.
         waiting: records and tasks that came before `count` was known, oldest first.
+        version: of the newest metadata that named its partitions.
+        problem: why no broker has answered with its metadata; None after an answer.
         missing_since: since when metadata answers that there is no such topic.
         is_fence_wanted: a task waits for the fences, with or without records.
         fence_backoff: between two attempts to get them.
@@ -81,7 +84,8 @@ class TopicQueues:
         is_led: Callable[[str, int], bool],
         identity: ProducerIdentity | Named | None = None,
     ) -> None:
-        self.name, self.count = name, 0
+        self.name, self.count, self.version = name, 0, ABSENT
+        self.problem: RaftmqError | None = None
         self.queues: dict[int, PartitionQueue] = {}
         self.busy: dict[int, PartitionQueue] = {}
         self.waiting: deque[MetadataWait] = deque()

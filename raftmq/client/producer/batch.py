@@ -104,7 +104,6 @@ class ProducerBatch:
         opened_at: when its first record came, in seconds of the event loop's clock.
         is_repeated: see `BatchMetadata`.
         attempts: how often it was sent.
-        last_error: of the last attempt that failed.
         may_have_happened: some attempt may have appended it, as far as the client knows.
         number: the sequence number that its bytes carry; None before it is encoded, and without
             idempotence.
@@ -120,7 +119,7 @@ class ProducerBatch:
     __slots__ = (
         "_callbacks", "_count", "_data", "_has_keys", "_headers", "_keys", "_tags", "_timestamps",
         "_unclaimed", "_values", "_watchers", "attempts", "byte_count", "digest", "is_closed",
-        "is_repeated", "last_error", "may_have_happened", "number", "opened_at", "outcome",
+        "is_repeated", "may_have_happened", "number", "opened_at", "outcome",
         "partition", "payload_bytes", "pieces", "skipped", "start", "topic",
     )  # fmt: skip
 
@@ -129,7 +128,6 @@ class ProducerBatch:
         self._count = self.start = 0
         self.byte_count = self.payload_bytes = self.attempts = self.skipped = 0
         self.is_closed = self.is_repeated = self.may_have_happened = False
-        self.last_error: RaftmqError | None = None
         self.outcome: Outcome | None = None
         self.number: Number | None = None
         self.digest: RunningDigest | None = None
@@ -324,7 +322,7 @@ class ProducerBatch:
     def _piece(self, start: int, end: int) -> ProducerBatch:
         """A batch of its own with the unskipped records from `start` to `end`."""
         piece = ProducerBatch(self.topic, self.partition, self.opened_at)
-        piece.is_closed, piece.attempts, piece.last_error = True, self.attempts, self.last_error
+        piece.is_closed, piece.attempts = True, self.attempts
         piece._has_keys, piece._count = self._has_keys, end - start
         piece.start = self.start + self.skipped + start
         piece._values, piece._keys = self._values[start:end], self._keys[start:end]

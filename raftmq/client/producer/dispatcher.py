@@ -186,7 +186,9 @@ class Dispatcher:
                 # Woken after every step and answer, fences included.
                 await self._settled.wait()
         if named.error is None and not fences.is_complete:
-            late = DeliveryTimedOut(f"not all partitions know of {named} in time: {fences.problem}")
+            reason = fences.problem or topic.problem
+            late = DeliveryTimedOut(f"not all partitions know of {named} in time: {reason}")
+            late.__cause__ = reason
             named.end(late.at(topic.name))
             raise late.at(topic.name)
         if named.error is not None:  # ended by an error elsewhere
@@ -269,7 +271,9 @@ class Dispatcher:
         deadline = anyio.current_time() + self._options.request_timeout_ms / 1000
         try:
             await self._cluster.refresh(topic, deadline=deadline)
+            self.accumulator.topics[topic].problem = None
         except RaftmqError as error:  # the next step tries again; batches time out on their own
+            self.accumulator.topics[topic].problem = error
             logger.info("metadata: topic=%s reason=%s", topic, error)
             # The next step asks again at once; this keeps a cluster that refuses from being
             # flooded.

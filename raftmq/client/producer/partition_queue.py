@@ -214,6 +214,7 @@ class PartitionQueue:
         in_flight: the batches of each request in flight.
         not_before: time until which nothing leaves, because the last attempt failed (backoff).
         open: the last batch, while it takes records.
+        problem: why its batches wait, or the last attempt failed; the cause of a delivery timeout.
         queued_bytes: of the batches that wait here.
     """
 
@@ -231,6 +232,7 @@ class PartitionQueue:
         self.in_flight: list[list[ProducerBatch]] = []
         self.not_before, self.queued_bytes = -math.inf, 0
         self.open: ProducerBatch | None = None
+        self.problem: RaftmqError | None = None
         self._options, self._backoff = options, backoff
         self._batches: deque[ProducerBatch] = deque()
         self._limit: _Limit | None = None
@@ -326,16 +328,18 @@ class PartitionQueue:
         self.in_flight.remove(batches)
 
     def on_success(self) -> None:
-        self.not_before = -math.inf
+        self.not_before, self.problem = -math.inf, None
         self._backoff.reset()
 
-    def on_failure(self, now: float, *, at_once: bool) -> None:
+    def on_failure(self, problem: RaftmqError | None, now: float, *, at_once: bool) -> None:
         """Pause before the next attempt.
 
         Args:
+            problem: why there has to be another one; None if that was about records that are gone.
             at_once: the next attempt goes to another leader, or without the records that were
                 refused, so waiting would gain nothing.
         """
+        self.problem = problem
         self.not_before = now + (0.0 if at_once else self._backoff.next_seconds())
 
     def limit_batches(self, bytes_max: int, topic_id: bytes, now: float) -> None:

@@ -23,6 +23,8 @@ from raftmq.errors import (
     LeaderNotAvailable,
     OutcomeUnknown,
     RaftmqError,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
     error_for,
 )
 from raftmq.wire.bodies import ABSENT, PARTITIONS_MAX
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.named_producer import Fence
     from raftmq.client.producer.options import ProducerOptions
     from raftmq.client.producer.partition_queue import PartitionQueue
-    from raftmq.client.routing.routes import LeaderPlace, Routes
+    from raftmq.client.routing.routes import LeaderPlace, Routes, TopicRoutes
 
 
 # -- Requests -------------------------------------------------------------------------------------
@@ -253,6 +255,7 @@ class ProducerSender:
         if known.topic_id is not None:
             if topic.is_uncounted_name and not routes.use(topic.name):
                 return  # cached, and the topic may have grown: refresh first
+            self._drop_gone(topic, known)
             if known.places and (topic.waiting or topic.count != len(known.places)):
                 self._accumulator.on_count(topic, len(known.places))
             topic.missing_since = None
@@ -266,6 +269,25 @@ class ProducerSender:
         # A topic that was just created is unknown to some brokers for a moment.
         if not error.retriable or now >= topic.missing_since + MISSING_SECONDS:
             self._fail_topic(topic, error)
+
+    def _drop_gone(self, topic: TopicQueues, known: TopicRoutes) -> None:
+        """Fail what waits for partitions that no longer exist: the topic was deleted and made anew
+        with fewer of them.
+        """
+        # Routes that were forgotten may come back from a broker that lags behind: it may not know
+        # yet of partitions that were added.
+        if known.version < topic.version:
+            return
+        topic.version = known.version
+        for queue in topic.busy.values():
+            if queue.partition not in known.places:
+                gone = UnknownTopicOrPartition(
+                    f"topic {topic.name!r} was deleted and made anew: there is no partition "
+                    f"{queue.partition} any more, it has {len(known.places)}"
+                )
+                for batch in list(queue):
+                    queue.drop(batch)
+                    self._give_up(batch, gone)
 
     def _fail_topic(self, topic: TopicQueues, error: RaftmqError) -> None:
         topic.missing_since = None
@@ -287,7 +309,11 @@ class ProducerSender:
 
     def _expire(self, topic: TopicQueues, now: float) -> float:
         """Settle batches and waiting records past their deadline. Returns the next deadline."""
-        late = DeliveryTimedOut(f"topic {topic.name!r}: no broker has named its partitions in time")
+        told = f": {topic.problem}" if topic.problem else ""
+        late = DeliveryTimedOut(
+            f"topic {topic.name!r}: no broker has named its partitions in time{told}"
+        )
+        late.__cause__ = topic.problem
         while topic.waiting and self._deadline_of(topic.waiting[0].since) <= now:
             self._end(late)
             topic.waiting.popleft().on_known(late.at(topic.name))
@@ -297,12 +323,12 @@ class ProducerSender:
                 if self._is_late(batch, now):
                     # Its request is in flight: the broker may append it after this.
                     batch.may_have_happened = True
-                    self._give_up(batch, self._timed_out(batch))
+                    self._give_up(batch, self._timed_out(topic, queue))
                 else:
                     times.append(batch.opened_at)
             while (first := next(iter(queue), None)) and self._is_late(first, now):
                 queue.drop(first)
-                self._give_up(first, self._timed_out(first))
+                self._give_up(first, self._timed_out(topic, queue))
             if first is not None:
                 times.append(first.opened_at)
         return self._deadline_of(min(times, default=math.inf))
@@ -311,10 +337,7 @@ class ProducerSender:
         """Whether the queue's next batch has a sequence number, or may get one."""
         if queue.numbering is None or queue.is_in_doubt or queue.numbering.may_begin():
             return True
-        reason = queue.numbering.why_not()
-        for batch in queue:
-            # A delivery timeout will name this as its cause.
-            batch.last_error = reason
+        queue.problem = queue.numbering.why_not()
         return False
 
     def _led_place(self, queue: PartitionQueue, routes: Routes, now: float) -> LeaderPlace | None:
@@ -323,9 +346,7 @@ class ProducerSender:
         if place is not None and place.leader != ABSENT:
             return place
         problem = "no leader" if place is not None else "there is no such partition any more"
-        for batch in queue:
-            batch.last_error = LeaderNotAvailable(problem)
-        queue.on_failure(now, at_once=False)
+        queue.on_failure(LeaderNotAvailable(problem), now, at_once=False)
         routes.doubt(queue.topic)
         return None
 
@@ -449,7 +470,8 @@ class ProducerSender:
                 may_pass = error.retriable or isinstance(error, self._renumbered)
                 # A late batch fails with the timeout only if it would have been sent again in time.
                 is_out_of_time = is_late and (may_pass or batch in innocent)
-                self._give_up(batch, self._timed_out(batch) if is_out_of_time else error)
+                late = _late(self._options.delivery_seconds, error) if is_out_of_time else error
+                self._give_up(batch, late)
         if numbering is not None and (
             # A sent batch was given up, or the broker does not accept this epoch's numbers.
             len(again) < len(batches) or isinstance(error, self._renumbered)
@@ -459,11 +481,10 @@ class ProducerSender:
         place = routes.find(part.queue.topic, part.queue.partition)
         # No pause where the next attempt differs: another leader, or without the refused records.
         at_once = bool(innocent) or _is_elsewhere(place, part.place)
-        part.queue.on_failure(now, at_once=at_once)
+        part.queue.on_failure(None if innocent else error, now, at_once=at_once)
 
     def _may_repeat(self, batch: ProducerBatch, error: RaftmqError, now: float) -> bool:
         """Whether a failed batch may be sent again. Notes the attempt and what it may have done."""
-        batch.last_error = error
         # Nothing was appended and nothing is wrong with the records: not counted as an attempt.
         if isinstance(error, self._renumbered) and not batch.may_have_happened:
             return batch.number is not None and not self._is_late(batch, now)
@@ -482,12 +503,12 @@ class ProducerSender:
     def _is_late(self, batch: ProducerBatch, now: float) -> bool:
         return now >= self._deadline_of(batch.opened_at)
 
-    def _timed_out(self, batch: ProducerBatch) -> DeliveryTimedOut:
-        seconds = self._options.delivery_seconds
-        reason = f": {batch.last_error}" if batch.last_error else ""
-        late = DeliveryTimedOut(f"not delivered within {seconds:g} s{reason}")
-        late.__cause__ = batch.last_error
-        return late
+    def _timed_out(self, topic: TopicQueues, queue: PartitionQueue) -> DeliveryTimedOut:
+        """Of a batch that waits or is in flight."""
+        reason = queue.problem or topic.problem
+        if reason is None and queue.in_flight:
+            reason = RequestTimedOut("the leader has not answered what was sent to it")
+        return _late(self._options.delivery_seconds, reason)
 
     def _give_up(self, batch: ProducerBatch, error: RaftmqError) -> None:
         """Settle a batch with an error, as OutcomeUnknown if any attempt may have appended it."""
@@ -512,6 +533,14 @@ def _located(error: RaftmqError, topic: str, partition: int | None = None) -> Ra
     those of the partition where it happened.
     """
     return error.at(topic, partition) if error.topic is None else error.copied()
+
+
+def _late(seconds: float, reason: RaftmqError | None) -> DeliveryTimedOut:
+    late = DeliveryTimedOut(
+        f"not delivered within {seconds:g} s" + (f": {reason}" if reason else "")
+    )
+    late.__cause__ = reason
+    return late
 
 
 def _is_elsewhere(place: LeaderPlace | None, tried: LeaderPlace) -> bool:

@@ -16,12 +16,16 @@ from raftmq.errors import (
     Disconnected,
     ErrorCode,
     LeaderElsewhere,
+    LeaderNotAvailable,
     MessageTooLarge,
     NotEnoughReplicas,
     OutcomeUnknown,
     RaftmqError,
+    RequestTimedOut,
     TopicAuthorizationFailed,
+    UnknownTopicId,
     UnknownTopicOrPartition,
+    Unreachable,
 )
 from tests.unit.client.producer.sending_model import Model, Waiter
 
@@ -248,23 +252,102 @@ def test_routes_that_forget() -> None:
 
 
 def test_a_topic_made_anew_with_fewer_partitions() -> None:
-    """What waited for one that is gone waits, and is told in time; the rest goes on."""
-    model = known_model(delivery_timeout_ms=5000)
+    """What waits for a partition that is gone fails as soon as metadata say so, and certainly was
+    not appended; the rest goes on.
+    """
+    model = known_model()
     for key in range(20):
         model.hand_in(key)
-    model.leaders = [1]
+    model.leaders, model.topic_id = [1], b"u" * 16
     model.learn()
-    for _ in range(30):
-        step = model.step(is_hurried=True)
-        for request in step.requests:
-            model.answer(request, *[model.append(part) for part in request.parts])
-        model.now = min(max(step.look_at, model.now), model.now + 1)
-        model.learn()
-    assert len(model.outcomes) == 20
+    [request] = model.step(is_hurried=True).requests
     failed = [each for each in model.outcomes.values() if isinstance(each, RaftmqError)]
-    assert failed
-    assert all("there is no such partition any more" in str(each) for each in failed)
+    assert 0 < len(failed) < 20
+    assert all(isinstance(each, UnknownTopicOrPartition) and each.definite for each in failed)
+    assert all("deleted and made anew" in str(each) for each in failed)
+    model.answer(request, *[model.append(part) for part in request.parts])
+    assert len(model.outcomes) == 20
     assert model.topic.count == 1
+
+
+def test_a_topic_made_anew_while_records_are_in_flight() -> None:
+    """The old leader refuses a partition that is gone: definite. One that it may have appended
+    before it went away: unknown.
+    """
+    for refusal, is_definite in ((UnknownTopicId("gone"), True), (Disconnected("gone"), False)):
+        model = known_model()
+        model.hand_in(2)
+        [request] = model.step(is_hurried=True).requests
+        [part] = request.parts
+        model.leaders, model.topic_id = [1, 2, 3][: part.place.partition], b"u" * 16
+        model.answer(request, refusal)
+        model.learn()
+        model.step(is_hurried=True)
+        outcome = told(model)
+        assert isinstance(outcome, RaftmqError)
+        assert outcome.definite == is_definite
+
+
+def test_a_broker_that_lags_knows_fewer_partitions() -> None:
+    """The topic has grown, its metadata were forgotten, and a broker tells what was before: what
+    was placed in the new partitions waits for newer metadata.
+    """
+    model = known_model()
+    old, model.leaders = model.version - 1, [1, 2, 3, 1]
+    model.logs, model.headers = [*model.logs, []], [*model.headers, []]
+    model.learn()
+    model.topic.waiting.append(Waiter(model.now))
+    model.step()
+    for key in range(20):
+        model.hand_in(key)
+    model.routes._forget("t")
+    model.version, model.leaders = old, [1, 2, 3]
+    model.learn()
+    for request in model.step(is_hurried=True).requests:
+        model.answer(request, *[model.append(part) for part in request.parts])
+    assert 0 < len(model.outcomes) < 20
+    model.version, model.leaders, model.now = old + 2, [1, 2, 3, 1], model.now + 1
+    model.learn()
+    for request in model.step(is_hurried=True).requests:
+        model.answer(request, *[model.append(part) for part in request.parts])
+    assert len(model.outcomes) == 20
+    assert not any(isinstance(each, RaftmqError) for each in model.outcomes.values())
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("problem", ["refused", "silent", "no leader", "no metadata"])
+def test_why_it_was_not_delivered(problem: str, *, is_first: bool) -> None:
+    """A record is not delivered in time: the error names the last reason and has it as its cause,
+    also of a record that was never sent, as it stood behind another.
+    """
+    model = known_model(delivery_timeout_ms=3000, batch_size=8)
+    if problem == "no leader":
+        model.leaders = [-1] * 3
+        model.learn()
+    for _ in range(1 if is_first else 2):
+        model.hand_in(7)
+    if problem == "no metadata":
+        model.routes._forget("t")
+        model.topic.problem = Unreachable("the cable is cut")
+    for _ in range(4):
+        for request in model.step(is_hurried=True).requests:
+            if problem == "refused":
+                model.answer(request, *[NotEnoughReplicas("one of two")] * len(request.parts))
+        model.now += 1
+    model.step()
+    outcome = model.outcomes[model.count - 1]
+    assert isinstance(outcome, RaftmqError)
+    late = outcome.__cause__ if isinstance(outcome, OutcomeUnknown) else outcome
+    assert isinstance(late, DeliveryTimedOut)
+    assert late.__cause__ is not None
+    expected = {
+        "refused": NotEnoughReplicas,
+        "silent": RequestTimedOut,
+        "no leader": LeaderNotAvailable,
+        "no metadata": Unreachable,
+    }
+    assert type(late.__cause__) is expected[problem]
+    assert str(late.__cause__) in str(late)
 
 
 def test_failing_all() -> None:
