@@ -1,4 +1,4 @@
-"""The driver's questions to a cluster: partitions of topics, log start and end offsets, retried.
+"""The driver's questions to a cluster: whether topics exist, their partitions and offsets, retried.
 
 Owns a connection, opened with the first question. Each question is retried during elections, up to
 `retryTimeoutMs`. It can be pickled, without the connection: Spark sends readers to other processes.
@@ -6,14 +6,17 @@ Owns a connection, opened with the first question. Each question is retried duri
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections import defaultdict
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from raftmq import sync
 from raftmq.errors import RaftmqError, RequestTimedOut, UnknownTopicOrPartition, Unreachable
+from spark_io.options.source import source_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +24,11 @@ if TYPE_CHECKING:
     from raftmq.client.administration.admin import When
     from raftmq.sync.admin import Admin
     from spark_io.offsets import Key
+    from spark_io.options.sink import SinkOptions
     from spark_io.options.source import SourceOptions
+
+
+logger = logging.getLogger("spark_io")
 
 
 # -- Retries --------------------------------------------------------------------------------------
@@ -197,12 +204,52 @@ def _check_there(counts: Mapping[str, int], keys: Iterable[Key]) -> None:
     for topic, partition in keys:
         if topic not in counts:
             raise UnknownTopicOrPartition(
-                f"there is no topic {topic!r}: create it, or name another one"
+                f"there is no topic {topic!r}: make it first, raftmq topic create {topic}, or name "
+                "another one"
             )
         if partition >= counts[topic]:
             raise UnknownTopicOrPartition(
                 f"topic {topic!r} has partitions 0 to {counts[topic] - 1}, and not {partition}"
             )
+
+
+# -- The topic of a write -------------------------------------------------------------------------
+# A write to a topic that does not exist is refused while it is planned: no task begins.
+
+
+# Seconds in which to find out. Shorter than tasks try: where no broker answers, they find out.
+PLAN_SECONDS = 5.0
+
+
+def check_topic(options: SinkOptions) -> None:
+    """Whether the option `topic` names a topic. Rows that name their own are not known yet.
+
+    Raises:
+        UnknownTopicOrPartition: there is none. That no broker answers is left to the tasks.
+    """
+    if options.topic is None:
+        return
+    try:
+        _look_for(options.bootstrap, options.topic, options.client_id)
+    except UnknownTopicOrPartition:
+        raise
+    except RaftmqError as error:
+        if not is_passing(error):
+            raise
+        logger.warning("topic %s is looked for by the tasks: %s", options.topic, error)
+
+
+# Each microbatch is planned anew, and twice; Spark uses its planning processes again.
+@cache
+def _look_for(bootstrap: tuple[str, ...], topic: str, client_id: str) -> None:
+    asked = {
+        "bootstrap.servers": ",".join(bootstrap),
+        "subscribe": topic,
+        "kafka.client.id": client_id,
+        "retryTimeoutMs": f"{PLAN_SECONDS * 1000:.0f}",
+    }
+    with Lookup(source_options(asked, is_stream=False)) as lookup:
+        lookup.keys()
 
 
 # -- Connecting -----------------------------------------------------------------------------------

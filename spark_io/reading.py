@@ -21,6 +21,7 @@ from raftmq.errors import (
 )
 from spark_io.arrow_rows import to_record_batch
 from spark_io.lookup import connected, is_passing, retried
+from spark_io.python_processes import told_in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +57,10 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """Raises RaftmqError; see `RangeReader`."""
     bootstrap, client_id, seconds = options.bootstrap, options.client_id, options.retry_seconds
-    with connected(bootstrap, client_id, seconds, option="retryTimeoutMs") as client:
+    with (
+        told_in_one_line(),
+        connected(bootstrap, client_id, seconds, option="retryTimeoutMs") as client,
+    ):
         yield from RangeReader(client, options, asked, schema).batches()
 
 

@@ -19,15 +19,16 @@ from pyspark.sql.datasource import (
 
 from raftmq.errors import InvalidConfig
 from spark_io.arrow_columns import check_columns
-from spark_io.lookup import Lookup
+from spark_io.lookup import Lookup, check_topic
 from spark_io.names import BATCH_ID, QUERY_ID, name_of_batch_task, name_of_stream_task, new_job
 from spark_io.options.sink import sink_options
 from spark_io.options.source import source_options
 from spark_io.planning import Split, check_order, plan, within_logs
 from spark_io.positions import At, resolve
+from spark_io.python_processes import told_in_one_line
 from spark_io.reading import read_range
 from spark_io.schema import arrow_schema, ddl
-from spark_io.stream_reader import StreamReader
+from spark_io.stream_reader import RefusedReader, StreamReader
 from spark_io.writing import check_dropped_tasks, counted, write_rows
 
 if TYPE_CHECKING:
@@ -57,9 +58,11 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._job = options.transactional_id or new_job()
 
+    @told_in_one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return write_rows(self._options, self._name(), iterator)
 
+    @told_in_one_line()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All rows are acknowledged. A job without an id has no earlier attempts to check."""
         if self._options.transactional_id is not None:
@@ -93,6 +96,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options, self._schema = options, schema
 
+    @told_in_one_line()
     def partitions(self) -> Sequence[InputPartition]:
         with Lookup(self._options) as lookup:
             keys = lookup.keys()
@@ -121,9 +125,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
+    @told_in_one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return write_rows(self._options, self._name(), iterator)
 
+    @told_in_one_line()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """All rows are acknowledged. With transactions they would become visible here."""
         check_dropped_tasks(self._options, messages)
@@ -163,17 +169,23 @@ class RaftmqDataSource(DataSource):
             include_headers=self._is_on("includeheaders"), include_tags=self._is_on("includetags")
         )
 
+    @told_in_one_line()
     def reader(self, schema: StructType) -> BatchReader:
         return BatchReader(source_options(self.options, is_stream=False), _arrow(schema))
 
-    def streamReader(self, schema: StructType) -> StreamReader:
-        return StreamReader(source_options(self.options, is_stream=True), _arrow(schema))
+    def streamReader(self, schema: StructType) -> StreamReader | RefusedReader:
+        try:
+            return StreamReader(source_options(self.options, is_stream=True), _arrow(schema))
+        except InvalidConfig as error:
+            return RefusedReader(error)
 
+    @told_in_one_line()
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:
             raise InvalidConfig(['mode "overwrite": a topic can only be added to; say "append"'])
         return BatchWriter(self._sink(schema, is_stream=False))
 
+    @told_in_one_line()
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         if overwrite:
             raise InvalidConfig(
@@ -186,6 +198,7 @@ class RaftmqDataSource(DataSource):
         options = sink_options(self.options, is_stream=is_stream)
         columns = [(field.name, field.dataType.simpleString()) for field in schema]
         check_columns(columns, has_topic=options.topic is not None)
+        check_topic(options)
         return options
 
     def _is_on(self, name: str) -> bool:

@@ -7,7 +7,7 @@ Spark keeps the offsets in its checkpoint: nothing is committed to the cluster.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
@@ -21,6 +21,7 @@ from spark_io.lookup import Lookup
 from spark_io.offsets import flat, from_json_dict, is_enough, limited, nested, to_json_dict
 from spark_io.planning import Split, begins_of, check_left_out, plan
 from spark_io.positions import resolve
+from spark_io.python_processes import told_in_one_line
 from spark_io.reading import read_range
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
     from pyspark.sql.streaming.datasource import ReadLimit
 
+    from raftmq.errors import InvalidConfig
     from spark_io.offsets import Offsets
     from spark_io.options.source import SourceOptions
 
@@ -49,6 +51,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets | None = None
         self._triggered_at = time.monotonic()
 
+    @told_in_one_line()
     def initialOffset(self) -> JsonOffsets:
         keys = self._lookup.keys()
         return to_json_dict(resolve(self._options.starting, keys, self._lookup))
@@ -62,9 +65,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(options.min_offsets_per_trigger)
         return ReadAllAvailable()
 
+    @told_in_one_line()
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._ends({})
 
+    @told_in_one_line()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> JsonOffsets:
         begun = from_json_dict(start)
         end = self._latest = self._ends(begun) if self._target is None else self._target
@@ -81,6 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> JsonOffsets | None:
         return None if self._latest is None else to_json_dict(self._latest)
 
+    @told_in_one_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return plan(self._options, self._lookup, from_json_dict(start), from_json_dict(end))
 
@@ -109,3 +115,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             and waited < self._options.max_trigger_delay_seconds
             and not is_enough(start, end, records_min, begins=begins)
         )
+
+
+class RefusedReader(DataSourceStreamReader):
+    """Raises what is wrong with the options of a stream once Spark asks where it begins.
+
+    Where `streamReader` itself raises, Spark reports that its own variable `reader` is not bound.
+    """
+
+    def __init__(self, error: InvalidConfig) -> None:
+        self._error = error
+
+    @told_in_one_line()
+    def initialOffset(self) -> NoReturn:
+        raise self._error
+
+    # Of a query that has a checkpoint this is the first question.
+    @told_in_one_line()
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> NoReturn:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        raise self._error

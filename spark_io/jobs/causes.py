@@ -16,6 +16,8 @@ from raftmq import errors
 # By their modules' names, so that neither has to be imported here.
 _OF_SPARK = ("pyspark.", "py4j.")
 _TRACEBACK = "Traceback (most recent call last):\n"
+# Of source and sink: their errors come without a traceback.
+_TOLD = re.compile(rf"\b{re.escape(errors.__name__)}\.\w+: ")
 # What Spark's messages are made of: `[CONDITION] text SQLSTATE: 42XYZ`, after `: java.lang.X: `.
 _STATE = re.compile(r"\s*SQLSTATE: (\w{5})\b.*", re.DOTALL)
 _JAVA = re.compile(r"^: (?:[\w.$]+: )?(.*)", re.MULTILINE)
@@ -83,6 +85,8 @@ def _cause_in(text: str) -> FailureCause:
     """The cause in a text of Spark: an error of a Python process, or one of Spark's own."""
     if _TRACEBACK in text:
         return _last_raised(text.rpartition(_TRACEBACK)[2])
+    if error := _TOLD.search(text):
+        return _last_raised(text[error.start() :])
     java = _JAVA.search(text)
     line = java[1] if java else text.strip().partition("\n")[0]
     state = _STATE.search(line)
@@ -94,7 +98,7 @@ def _cause_in(text: str) -> FailureCause:
 
 
 def _last_raised(traceback: str) -> FailureCause:
-    """The last error of a traceback: `module.Class: text` after the indented lines of code."""
+    """The last error of a traceback: `module.Class: text`, after indented lines of code if any."""
     lines = _STATE.sub("", traceback).splitlines()
     first = next((at for at, line in enumerate(lines) if not line.startswith(" ")), 0)
     name, _, told = lines[first].partition(": ")

@@ -188,8 +188,6 @@ def _tasks(session: SparkSession) -> tuple[int, int]:
 # `spark.log.level` is set.
 
 
-SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit: the port of its JVM
-PYTHON = "PYSPARK_PYTHON"  # the interpreter of tasks
 LOG_LEVEL = "spark.log.level"
 
 
@@ -198,8 +196,10 @@ def open_session(name: str) -> Iterator[SparkSession]:
     """`name`: for Spark's pages, unless spark-submit has set one."""
     from pyspark.sql import SparkSession
 
+    from spark_io.python_processes import SUBMITTED, use_this_interpreter
     from spark_io.source import RaftmqDataSource
 
+    use_this_interpreter()
     is_new = SparkSession.getActiveSession() is None
     is_alone = is_new and SUBMITTED not in os.environ
     session = _new_session(name) if is_alone else SparkSession.builder.getOrCreate()
@@ -215,8 +215,6 @@ def open_session(name: str) -> Iterator[SparkSession]:
 def _new_session(name: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    # This interpreter has raftmq and pyarrow; another python3 may not.
-    os.environ.setdefault(PYTHON, sys.executable)
     builder = SparkSession.builder.appName(name).config("spark.ui.showConsoleProgress", "false")
     session = builder.getOrCreate()
     if session.conf.get(LOG_LEVEL, "") == "":

@@ -13,8 +13,6 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as sql
 
 from spark_io.jobs.command import shown_progress
-from spark_io.lookup import Lookup
-from spark_io.options.source import source_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,10 +38,8 @@ def send(rows: DataFrame, target: SinkTarget) -> None:
     """Returns once every row is acknowledged by all in-sync replicas, and prints their number.
 
     Raises:
-        UnknownTopicOrPartition: there is no such topic.
-        RaftmqError: inside an error of Spark's.
+        PySparkException: with the text of a RaftmqError in it.
     """
-    _check_there(target)
     counted = Observation()
     writer = rows.observe(counted, sql.count(sql.lit(1)).alias("rows")).write.format("raftmq")
     options = {
@@ -58,10 +54,3 @@ def send(rows: DataFrame, target: SinkTarget) -> None:
         f"{counted.get['rows']} rows of {target.job_id!r}, generation {target.generation}, stand "
         f"in {target.topic}"
     )
-
-
-def _check_there(target: SinkTarget) -> None:
-    """Fail at once for a missing topic, which each task would wait for, one after the other."""
-    asked = {"bootstrap.servers": target.bootstrap, "subscribe": target.topic}
-    with Lookup(source_options(asked, is_stream=False)) as lookup:
-        lookup.keys()

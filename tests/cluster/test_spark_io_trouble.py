@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -9,7 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from raftmq import sync, testing
-from raftmq.errors import DeliveryTimedOut, LeaderNotAvailable, RequestTimedOut, Unreachable
+from raftmq.errors import (
+    DeliveryTimedOut,
+    LeaderNotAvailable,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+    Unreachable,
+)
 
 pytest.importorskip("pyspark")
 
@@ -165,3 +172,23 @@ def test_nobody_leads(server: Server, client: sync.Client, request: pytest.Fixtu
         writer = source(server, **given).writer(struct("value"), overwrite=False)
         with pytest.raises(DeliveryTimedOut, match=f"{topic}-0: .*no leader"):
             write(writer, frame(value=[b"v"]))
+
+
+def test_a_topic_that_there_is_not(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """A write to it is refused while it is planned, in a batch and in a stream."""
+    given = source(server, topic="nowhere")
+    with pytest.raises(UnknownTopicOrPartition, match="raftmq topic create nowhere"):
+        given.writer(struct("value"), overwrite=False)
+    with pytest.raises(UnknownTopicOrPartition, match="raftmq topic create nowhere"):
+        given.streamWriter(struct("value"), overwrite=False)
+    assert caplog.messages == []
+
+
+def test_no_broker_answers_while_a_write_is_planned(caplog: pytest.LogCaptureFixture) -> None:
+    """Tasks ask for longer: planning leaves it to them, and says so."""
+    with testing.broker() as server:
+        server.kill_node(1)
+        with caplog.at_level(logging.WARNING, "spark_io"):
+            source(server, topic="t").writer(struct("value"), overwrite=False)
+    [told] = [text for text in caplog.messages if "looked for by the tasks" in text]
+    assert told.startswith("topic t is looked for by the tasks: ")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from tests.spark.frames import BOOTSTRAP, read, stream, write_stream
+from tests.spark.frames import BOOTSTRAP, read, stream, write, write_stream
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +21,10 @@ pytestmark = pytest.mark.spark
 NOWHERE = "127.0.0.1:1"
 ROWS = "select 'k' key, 'v' value, 't' topic"
 
+NOWHERE_TO_BE_FOUND = (
+    "UnknownTopicOrPartition: there is no topic 'nowhere': make it first, raftmq topic create "
+    "nowhere, or name another one"
+)
 # All that is wrong is told at once; and each failure costs Spark a process.
 UNWRITTEN = {
     "options": (
@@ -103,7 +107,37 @@ def test_columns_that_there_are_not(spark: SparkSession) -> None:
 def test_a_topic_that_there_is_not(spark: SparkSession, server: Server) -> None:
     with pytest.raises(PySparkException) as caught:
         read(spark, server.bootstrap, "nowhere").count()
-    assert "there is no topic 'nowhere': create it, or name another one" in str(caught.value)
+    assert one_line_of(caught.value) == NOWHERE_TO_BE_FOUND
+
+
+def test_a_write_to_a_topic_that_there_is_not(
+    spark: SparkSession, server: Server, topic: str, tmp_path: Path
+) -> None:
+    """It is refused while it is planned: no task begins, in a batch and in a stream."""
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup())
+    with pytest.raises(PySparkException) as caught:
+        write(spark.sql(ROWS).drop("topic"), server.bootstrap, "nowhere")
+    assert one_line_of(caught.value) == NOWHERE_TO_BE_FOUND
+    fill_one(spark, server, topic)
+    begun = set(tracker.getJobIdsForGroup())
+    rows = stream(spark, server.bootstrap, topic).select("value")
+    with pytest.raises(StreamingQueryException) as failed:
+        write_stream(rows, server.bootstrap, "nowhere", tmp_path).start().awaitTermination()
+    assert one_line_of(failed.value) == NOWHERE_TO_BE_FOUND
+    assert set(tracker.getJobIdsForGroup()) - begun == set()
+    assert len(begun - before) == 1  # that of `fill_one`
+
+
+def fill_one(spark: SparkSession, server: Server, topic: str) -> None:
+    write(spark.sql("select 'v' value"), server.bootstrap, topic)
+
+
+def one_line_of(error: PySparkException) -> str:
+    """What the driver is told of an error, which comes without a traceback of Python."""
+    assert "Traceback" not in str(error)
+    [line] = [line for line in str(error).splitlines() if "raftmq.errors." in line]
+    return line.partition("raftmq.errors.")[2]
 
 
 def test_a_row_without_topic(spark: SparkSession, server: Server) -> None:
@@ -132,4 +166,4 @@ def test_a_stream_has_no_end(
     found = stream(spark, server.bootstrap, topic, endingOffsets="latest")
     with pytest.raises(StreamingQueryException) as caught:
         write_stream(found, server.bootstrap, topic, tmp_path).start().awaitTermination()
-    assert "endingOffsets: a stream has no end; read a batch" in str(caught.value)
+    assert "endingOffsets: a stream has no end; read a batch" in one_line_of(caught.value)

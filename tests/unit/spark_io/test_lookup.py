@@ -79,7 +79,9 @@ def test_and_believed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_topics_that_are_not_there() -> None:
     _check_there({"t": 2}, [("t", 0), ("t", 1)])
-    with pytest.raises(UnknownTopicOrPartition, match="no topic 'x': create it, or name another"):
+    with pytest.raises(
+        UnknownTopicOrPartition, match="no topic 'x': make it first, raftmq topic create x"
+    ):
         _check_there({"t": 2}, [("t", 0), ("x", 0)])
     with pytest.raises(UnknownTopicOrPartition, match="'t' has partitions 0 to 1, and not 2"):
         _check_there({"t": 2}, [("t", 2)])

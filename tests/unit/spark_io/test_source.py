@@ -9,21 +9,23 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark.sql import types
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_raftmq import DefaultSource
 from raftmq.errors import InvalidConfig
 from spark_io.schema import COLUMNS, arrow_schema
 from spark_io.source import BatchReader, BatchWriter, RaftmqDataSource, StreamWriter
-from spark_io.stream_reader import StreamReader
+from spark_io.stream_reader import RefusedReader, StreamReader
 from tests.unit.spark_io.tasks import sent_away, struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 SOURCE = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
-SINK = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
+# Rows name their topics: a topic of an option would be looked for.
+SINK = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 ALL = struct(*(column.name for column in COLUMNS))
-ROWS = struct("key", "value")
+ROWS = struct("key", "value", "topic")
 
 
 def problems_of(call: Callable[[], object]) -> str:
@@ -82,7 +84,6 @@ def test_overwrite_is_refused() -> None:
 def test_bad_options_are_told_while_planning() -> None:
     none: dict[str, str] = {}
     assert "bootstrap" in problems_of(lambda: RaftmqDataSource(none).reader(ALL))
-    assert "bootstrap" in problems_of(lambda: RaftmqDataSource(none).streamReader(ALL))
     unsafe = {**SINK, "kafka.acks": "1"}
     told = problems_of(lambda: RaftmqDataSource(unsafe).writer(ROWS, overwrite=False))
     assert "kafka.acks" in told
@@ -90,10 +91,21 @@ def test_bad_options_are_told_while_planning() -> None:
     assert "kafka.acks" in told
 
 
+def test_bad_options_of_a_stream_are_told_when_it_begins() -> None:
+    """Spark would hide an error of `streamReader` itself behind one of its own."""
+    none: dict[str, str] = {}
+    refused = RaftmqDataSource(none).streamReader(ALL)
+    assert isinstance(refused, RefusedReader)
+    assert "bootstrap" in problems_of(refused.initialOffset)
+    assert "bootstrap" in problems_of(lambda: refused.latestOffset({}, ReadAllAvailable()))
+
+
 def test_options_of_the_other_kind_of_query() -> None:
     limited = {**SOURCE, "maxoffsetspertrigger": "5"}
     RaftmqDataSource(limited).streamReader(ALL)
     assert "maxOffsetsPerTrigger" in problems_of(lambda: RaftmqDataSource(limited).reader(ALL))
+    refused = RaftmqDataSource({**SOURCE, "endingoffsets": "latest"}).streamReader(ALL)
+    assert "endingOffsets" in problems_of(refused.initialOffset)
     numbered = {**SINK, "transactionalid": "etl", "generation": "5"}
     RaftmqDataSource(numbered).writer(ROWS, overwrite=False)
     told = problems_of(lambda: RaftmqDataSource(numbered).streamWriter(ROWS, overwrite=False))
@@ -112,5 +124,5 @@ def test_a_topic_for_the_rows() -> None:
     """An option, or a column."""
     source = RaftmqDataSource({"kafka.bootstrap.servers": "127.0.0.1:1"})
     source.writer(struct("value", "topic"), overwrite=False)
-    told = problems_of(lambda: source.writer(ROWS, overwrite=False))
+    told = problems_of(lambda: source.writer(struct("value"), overwrite=False))
     assert "no topic: set the option topic, or add a column topic" in told

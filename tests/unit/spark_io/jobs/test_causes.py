@@ -28,6 +28,10 @@ PLANNER = """[PYTHON_DATA_SOURCE_ERROR] Failed to initialize Python data source 
 raftmq.errors.InvalidConfig: generation: say one; \
 topic: say one
  SQLSTATE: 38000"""
+BRIEF = """[PYTHON_DATA_SOURCE_ERROR] Failed to initialize Python data source writer: \
+raftmq.errors.UnknownTopicOrPartition: there is no topic 'x': make it first
+a note
+ SQLSTATE: 38000"""
 ANALYSIS = """[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `foo` cannot be resolved. Did \
 you mean one of the following? [`id`]. SQLSTATE: 42703; line 1 pos 0;
 'Project ['foo]
@@ -69,6 +73,7 @@ class SparkError(Exception):
         (WORKER + "AssertionError\n", "AssertionError", 1),
         (WORKER, None, 1),
         (PLANNER, "generation: say one; topic: say one", 2),
+        (BRIEF, "there is no topic 'x': make it first; a note", 3),
         (ANALYSIS, "A column with name `foo` cannot be resolved. Did you mean one of the "
          "following? [`id`].", 2),
         (PARSE, "Syntax error at or near '('.", 2),

@@ -1,0 +1,75 @@
+"""Spark's Python processes: the interpreter that they run, and how their errors reach the driver.
+
+Spark finds the format `raftmq` by asking an interpreter of its choice, and hands the errors of
+tasks and planners to the driver as text. Neither is decided here but by variables that it reads.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import which
+from typing import TYPE_CHECKING
+
+from pyspark import SparkContext
+
+from raftmq.errors import RaftmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+logger = logging.getLogger("spark_io")
+
+# The interpreter of tasks and planners; unset: python3.
+PYTHON, DEFAULT_PYTHON = "PYSPARK_PYTHON", "python3"
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit: the port of its JVM
+# Set: Spark hands on what an error says, without the lines of code that it came through.
+BRIEF = "SPARK_HIDE_TRACEBACK"
+
+
+def use_this_interpreter() -> None:
+    """Let Spark run this interpreter, which has raftmq; one that the user has named stays.
+
+    The JVM reads the variable when it starts. Where that has happened, and the interpreter is not
+    in this environment, a warning says what to do.
+    """
+    if PYTHON in os.environ:
+        return
+    # Tasks still get it, where the session comes later.
+    os.environ[PYTHON] = sys.executable
+    is_running = SUBMITTED in os.environ or SparkContext._gateway is not None
+    if is_running and not _is_here(which(DEFAULT_PYTHON)):
+        logger.warning(
+            "Spark was started with %s, which may not have raftmq: set %s=%s before the start, "
+            "or import pyspark_raftmq before the session is made",
+            DEFAULT_PYTHON, PYTHON, sys.executable,
+        )  # fmt: skip
+
+
+def _is_here(python: str | None) -> bool:
+    """Whether an interpreter belongs to this environment: each has a folder of its own."""
+    here = Path(sys.executable).parent.resolve()
+    return python is not None and Path(python).parent.resolve() == here
+
+
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """Errors that a user can mend arrive as one line; bugs keep their lines of code.
+
+    A process of Spark ends after an error, so that the variable reaches no other.
+    """
+    try:
+        yield
+    except RaftmqError:
+        if _is_of_spark():
+            os.environ[BRIEF] = "1"
+        raise
+
+
+def _is_of_spark() -> bool:
+    """Whether Spark has started this process, by `python -m pyspark.daemon` or the like."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name.startswith("pyspark.")
