@@ -286,6 +286,7 @@ class OsFiles:
             with _translated("lock", path):
                 fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except StorageError as error:
+            del file  # closes it: else it would be open for as long as the error is kept
             if not isinstance(error.__cause__, BlockingIOError):  # not held, but a disk error
                 raise
             raise DirectoryInUse(

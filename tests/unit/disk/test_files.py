@@ -291,6 +291,16 @@ def test_a_lock_is_held_until_it_is_dropped(place: Place) -> None:
     assert place.files.lock(path) is not None
 
 
+def test_a_refused_lock_leaves_nothing_open(tmp_path: Path) -> None:
+    """A refusal that is kept, as every error in a cycle of references is, keeps no descriptor."""
+    files, path = OsFiles(), tmp_path / ".lock"
+    held = files.lock(path)
+    with pytest.raises(DirectoryInUse) as refused:
+        files.lock(path)
+    opened = [link for link in Path("/proc/self/fd").iterdir() if link.resolve() == path]
+    assert len(opened) == 1, (held, refused.value)
+
+
 def test_a_lock_does_not_hinder_another_directory(place: Place) -> None:
     """Each data directory has its own lock."""
     place.files.make_directory(place.root / "other")
