@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from immutables import Map
-
 from raftmq.errors import (
     ErrorCode,
     InconsistentClusterId,
@@ -56,7 +54,7 @@ class TopicRoutes(NamedTuple):
     version: int
     error: int
     topic_id: bytes | None
-    places: Map[int, LeaderPlace]
+    places: dict[int, LeaderPlace]
 
     @property
     def is_led(self) -> bool:
@@ -154,9 +152,8 @@ class Routes:
         # Of a forgotten topic, or a late answer about an earlier epoch.
         if name is None or old is None or leader == ABSENT or leader_epoch <= old.leader_epoch:
             return False
-        topic = self._topics[name]
-        places = topic.places.set(partition, LeaderPlace(topic_id, partition, leader, leader_epoch))
-        self._topics[name] = topic._replace(places=places)
+        place = LeaderPlace(topic_id, partition, leader, leader_epoch)
+        self._topics[name].places[partition] = place
         return True
 
     def _take_brokers(self, reply: MetadataReply) -> bool:
@@ -197,13 +194,13 @@ class Routes:
 
 
 # Stands for a topic that was never asked for: any version is newer.
-_NOTHING = TopicRoutes(ABSENT, ErrorCode.NONE, None, Map())
+_NOTHING = TopicRoutes(ABSENT, ErrorCode.NONE, None, {})
 
 
-def _places(found: TopicMetadata, old: TopicRoutes) -> Map[int, LeaderPlace]:
+def _places(found: TopicMetadata, old: TopicRoutes) -> dict[int, LeaderPlace]:
     # The topic does not exist.
     if found.topic_id is None:
-        return Map()
+        return {}
     places = {}
     for told in found.partitions:
         place = LeaderPlace(found.topic_id, told.partition, told.leader, told.leader_epoch)
@@ -212,7 +209,7 @@ def _places(found: TopicMetadata, old: TopicRoutes) -> Map[int, LeaderPlace]:
         if known and known.topic_id == place.topic_id and known.leader_epoch > place.leader_epoch:
             place = known
         places[told.partition] = place
-    return Map(places)
+    return places
 
 
 # -- Answers --------------------------------------------------------------------------------------
