@@ -80,6 +80,7 @@ TWINS = (
         ("raftmq.sync.client", "Client"),
         (("raftmq.client.client", "Client"),),
         by_hand=("producer", "consumer"),
+        only_here=("open", "close"),
         notes={"consumer": "It may also be used without a block, until the client is closed."},
     ),
     Twin(
@@ -87,7 +88,7 @@ TWINS = (
         (("raftmq.client.consumer.consumer", "Consumer"),),
         inner="self._consumer",
         by_hand=("batches", "commit", "processing", "position", "lag", "seek", "pause"),
-        only_here=("close", "records"),
+        only_here=("open", "close", "records"),
         timeouts={
             "batches": "",
             "commit": "after `timeout` seconds; it may have been committed. Indefinite.",
@@ -102,6 +103,7 @@ TWINS = (
         inner="self._producer",
         by_hand=("statistics", "send", "enqueue", "send_nowait", "flush", "send_many"),
         hidden=("topic", "check_open", "check_size"),
+        only_here=("open", "close"),
         timeouts={
             "send": (
                 "after `timeout` seconds; the record may be sent nevertheless. Indefinite, unless "
@@ -143,6 +145,7 @@ TYPES = (
     ("Iterable[Any] | AsyncIterable[Any]", "Iterable[Any]"),
     ("-> Batches", "-> Iterator[ConsumedBatch]"),
 )
+OPENABLE = "Openable"  # its open and aclose are written by hand in each class: open and close
 NOT_BLOCKING = ("await", "async", "anyio")  # words that no docstring of a blocking call may have
 SECTIONS = ("Args:", "Returns:", "Raises:")
 
@@ -257,7 +260,7 @@ def _check(twin: Twin, known: Mapping[str, Call], models: Mapping[str, object]) 
 
 def _check_bases(twin: Twin, texts: Mapping[str, str]) -> None:
     """A call that a source inherits from a class that is not named would be forgotten."""
-    named = {owner for _, owner in twin.sources}
+    named = {OPENABLE, *(owner for _, owner in twin.sources)}
     for module, owner in twin.sources:
         bases = _class(_parsed(texts[module]), owner).bases if owner else []
         unnamed = {ast.unparse(base) for base in bases} - named

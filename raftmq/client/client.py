@@ -15,6 +15,7 @@ import anyio
 from raftmq.client.administration.admin import Admin
 from raftmq.client.consumer.consumer import Consumer
 from raftmq.client.network.network import AnyioTcpNetwork
+from raftmq.client.openable import Openable
 from raftmq.client.options import check_options
 from raftmq.client.producer.options import producer_options
 from raftmq.client.producer.producer import Producer
@@ -93,7 +94,7 @@ def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[Address]:
     return list(addresses)
 
 
-class Client:
+class Client(Openable):
     """See `connect`. Producers and consumers share its connections.
 
     Attributes:
@@ -182,7 +183,7 @@ class Client:
 
     def _check_open(self) -> None:
         if not self._is_open:
-            raise Closed("the client is not open: use it within its `async with` block")
+            raise self._why_closed("the client", was_opened=self._was_opened)
 
 
 def _now_ms() -> int:

@@ -8,9 +8,10 @@ ends a wait at once. A connection belongs to the process that has opened it: aft
 to work.
 """
 
+from raftmq.sync.admin import Admin
 from raftmq.sync.client import Client, connect
 from raftmq.sync.consumer import Consumer
 from raftmq.sync.handover import Delivery
 from raftmq.sync.producer import Producer
 
-__all__ = ["Client", "Consumer", "Delivery", "Producer", "connect"]
+__all__ = ["Admin", "Client", "Consumer", "Delivery", "Producer", "connect"]

@@ -23,12 +23,17 @@ class _BodyFailedError(Exception):
 
 
 class Block:
-    """`open`, and `close` once."""
+    """`open`, and `close` once.
+
+    Attributes:
+        is_open: between the two.
+    """
 
     def __init__(self, loop: Loop, manager: AbstractAsyncContextManager[Any]) -> None:
         self._loop, self._manager = loop, manager
         self._entered, self._left = trio.Event(), trio.Event()
         self._failure: _BodyFailedError | None = None
+        self.is_open = False
         self._life: LoopCall[None] = LoopCall(self._live, ())
 
     def open(self) -> None:
@@ -41,6 +46,7 @@ class Block:
         except BaseException:
             self._loop.cancel(self._life)
             raise
+        self.is_open = True
 
     def close(self, error: BaseException | None) -> None:
         """Leave it.
@@ -49,6 +55,7 @@ class Block:
             error: with which the program's block has ended. If it is no Exception, as
                 KeyboardInterrupt, the context manager is cancelled.
         """
+        self.is_open = False
         is_abandoned = error is not None and not isinstance(error, Exception)
         if is_abandoned:
             self._loop.cancel(self._life)

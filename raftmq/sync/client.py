@@ -108,6 +108,15 @@ class Client:
             for consumer in list(self._consumers):
                 stack.callback(consumer.close)
 
+    def open(self) -> Self:
+        """Open it as `with` does, until `close()`. Raises as entering the block does."""
+        return self.__enter__()
+
+    def close(self) -> None:
+        """Close it, and everything of it that is still open. Does nothing if it is not open."""
+        if self._block.is_open:
+            self.__exit__(None, None, None)
+
     def producer(self, **options: Unpack[ProducerArguments]) -> Producer:
         """A producer: `with client.producer(acks="all") as producer:`.
 

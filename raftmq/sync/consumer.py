@@ -100,6 +100,10 @@ class Consumer:
     ) -> None:
         self._close(error)
 
+    def open(self) -> Self:
+        """Open it as `with` does, until `close()`; the first call opens it otherwise."""
+        return self.__enter__()
+
     def close(self) -> None:
         """Fetch nothing more. Does nothing the second time.
 

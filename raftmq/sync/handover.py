@@ -139,7 +139,9 @@ class Handover:
 
     def check_open(self) -> None:
         if not self._is_open:
-            raise Closed("the producer is not open: use it within its `with` block")
+            raise Closed(
+                "the producer is not open: enter its `with` block, or call its open(), first"
+            )
 
     def put(self, handed: Handed) -> None:
         """Queue a record.

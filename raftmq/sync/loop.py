@@ -201,7 +201,9 @@ class LoopThread(Generic[S]):
             if self._is_over:
                 raise self._reason()
             if self._token is None:
-                raise Closed(f"{self._owner} is not open: use it within its `with` block")
+                raise Closed(
+                    f"{self._owner} is not open: enter its `with` block, or call its open(), first"
+                )
             self._calls.add(call)
         with suppress(trio.RunFinishedError):  # the end of the thread settles it
             self._token.run_sync_soon(self._begin, call)

@@ -18,7 +18,7 @@ from raftmq.client.producer.record import (
     checked_value,
     size_of,
 )
-from raftmq.errors import BufferExhausted, BufferFull, RequestTimedOut
+from raftmq.errors import BufferExhausted, BufferFull, Closed, RequestTimedOut
 from raftmq.sync.block import Block
 from raftmq.sync.handover import Delivery, Handed, Handover, Rows, may_wait
 from raftmq.sync.loop import LoopCall
@@ -48,6 +48,7 @@ class Producer:
     def __init__(self, loop: Loop, producer: AsyncProducer, handover_bytes_max: int) -> None:
         self._loop, self._producer = loop, producer
         self._block = Block(loop, producer)
+        self._was_opened = False
         self._handover = Handover(loop, producer, handover_bytes_max)
 
     @property
@@ -55,7 +56,21 @@ class Producer:
         """Counts of records and requests so far."""
         return self._producer.statistics
 
+    def open(self) -> Self:
+        """Open it as `with` does, until `close()`. Raises as entering the block does."""
+        return self.__enter__()
+
+    def close(self) -> None:
+        """Wait until everything is delivered, as the end of a block does, and raise the first
+        failure that nothing else has reported. Does nothing if it is not open.
+        """
+        if self._block.is_open:
+            self.__exit__(None, None, None)
+
     def __enter__(self) -> Self:
+        if self._was_opened:  # its tasks cannot be started again
+            raise Closed("a producer is opened once: make another one")
+        self._was_opened = True
         self._block.open()
         self._handover.open()
         self._loop.start(LoopCall(self._handover.run, ()))

@@ -25,6 +25,7 @@ from raftmq.client.consumer.partition_state import FROM_LATEST, ReadingEvents, s
 from raftmq.client.consumer.record_iterator import RecordIterator, SharedBatch
 from raftmq.client.consumer.subscription import Subscription
 from raftmq.client.network.channel import one_error
+from raftmq.client.openable import Openable
 from raftmq.errors import Closed, InvalidConfig, RaftmqError
 from raftmq.wire.messages.offsets import LATEST
 
@@ -45,7 +46,7 @@ Found = TypeVar("Found")
 QUESTIONS_MAX = 32
 
 
-class Consumer:
+class Consumer(Openable):
     """Reads records: `async with mq.consumer("orders", start="earliest") as c:`, then `async for
     record in c:`
 
@@ -491,8 +492,7 @@ class Consumer:
 
     def _check_open(self) -> None:
         if not self._is_open:
-            verb = "closed" if self._tasks is not None else "not open"
-            raise Closed(f"the consumer is {verb}: use it inside `async with mq.consumer(...)`")
+            raise self._why_closed("the consumer", was_opened=self._tasks is not None)
 
     @property
     def _is_started(self) -> bool:

@@ -12,6 +12,7 @@ import anyio
 import anyio.lowlevel
 
 from raftmq.client.administration.checks import check_topic
+from raftmq.client.openable import Openable
 from raftmq.client.producer.bulk import Bulk
 from raftmq.client.producer.delivery import Delivery, PendingDelivery
 from raftmq.client.producer.dispatcher import Dispatcher
@@ -120,7 +121,7 @@ class PendingRecord:
 # -- Producer -------------------------------------------------------------------------------------
 
 
-class Producer:
+class Producer(Openable):
     """Sends records: `async with client.producer(...) as producer:`.
 
     Leaving the block waits until everything is delivered, and raises the first failure that no
@@ -505,7 +506,7 @@ class Producer:
 
     def _check_entered(self) -> None:
         if not self._is_open:
-            raise Closed("the producer is not open: use it within its `async with` block")
+            raise self._why_closed("the producer", was_opened=self._was_opened)
 
     def _check_replayed(self) -> None:
         """Raises ReplayMismatch, unless the producer has ended with an error, which is why records

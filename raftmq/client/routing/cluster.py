@@ -481,7 +481,7 @@ class Cluster:
 
     def _check_open(self) -> None:
         if not self._is_open:
-            raise Closed("the client is not open: use it within its `async with` block")
+            raise Closed("the client is not open: enter its block, or call its open(), first")
 
     async def _know(self, topic: str, *, deadline: float) -> None:
         """Refresh the topic's metadata, unless they are cached and not in doubt."""

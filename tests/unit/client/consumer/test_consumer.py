@@ -287,11 +287,11 @@ async def test_only_inside_the_block(autojump_clock: MockClock) -> None:
     """Before, after and twice: an error that says so."""
     async with reading(1) as (_world, client):
         c = consumer(client)
-        with pytest.raises(Closed, match="not open: use it inside `async with"):
+        with pytest.raises(Closed, match="the consumer is not open"):
             await anext(c)
         async with c:
             pass
-        with pytest.raises(Closed, match="the consumer is closed"):
+        with pytest.raises(Closed, match="the consumer has been closed"):
             await anext(c)
         with pytest.raises(Closed, match="opened before"):
             async with c:

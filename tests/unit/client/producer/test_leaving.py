@@ -29,7 +29,7 @@ async def test_outside_of_its_block(autojump_clock: MockClock) -> None:
     async with open_stage() as stage:
         producer = stage.client.producer()
         for _ in range(2):
-            with pytest.raises(Closed, match="use it within its `async with` block"):
+            with pytest.raises(Closed, match=r"producer is not open|has been closed"):
                 producer.send_nowait("t", b"x")
             with pytest.raises(Closed):
                 await producer.enqueue("t", b"x")
