@@ -1,7 +1,8 @@
 """raftmq: a distributed message queue with Kafka's guarantees and none of its machinery.
 
 Owns the public names of the SDK, imported on first access, so that commands which need none of them
-start quickly. Programs begin with `connect`; `raftmq.sync` has the same calls, blocking.
+start quickly. Programs begin with `connect`; `raftmq.sync` has the same calls, blocking, and
+`raftmq.errors` every error, each of which is a name here, too.
 """
 
 from __future__ import annotations
@@ -9,52 +10,110 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from raftmq.version import __version__
+from raftmq.version import __version__ as __version__
 
-if TYPE_CHECKING:
-    from raftmq.client.client import Client, connect
-    from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord
-    from raftmq.client.consumer.consumer import Consumer
-    from raftmq.client.producer.batch import BatchMetadata, RecordMetadata
-    from raftmq.client.producer.delivery import Delivery
-    from raftmq.client.producer.producer import Producer
-    from raftmq.errors import OutcomeUnknown, RaftmqError
+if TYPE_CHECKING:  # `X as X` and a star are what type checkers take for public names
+    from raftmq import errors as errors
+    from raftmq import sync as sync
+    from raftmq import testing as testing
+    from raftmq.client.administration.admin import Admin as Admin
+    from raftmq.client.administration.results import AilingPartition as AilingPartition
+    from raftmq.client.administration.results import BrokerDetails as BrokerDetails
+    from raftmq.client.administration.results import BrokerLoad as BrokerLoad
+    from raftmq.client.administration.results import ClusterDetails as ClusterDetails
+    from raftmq.client.administration.results import ConfigValue as ConfigValue
+    from raftmq.client.administration.results import CreatedTopic as CreatedTopic
+    from raftmq.client.administration.results import DamagedReplica as DamagedReplica
+    from raftmq.client.administration.results import Election as Election
+    from raftmq.client.administration.results import FragileTopic as FragileTopic
+    from raftmq.client.administration.results import GroupDetails as GroupDetails
+    from raftmq.client.administration.results import GroupMember as GroupMember
+    from raftmq.client.administration.results import GroupOffset as GroupOffset
+    from raftmq.client.administration.results import GroupSummary as GroupSummary
+    from raftmq.client.administration.results import Health as Health
+    from raftmq.client.administration.results import OffsetReset as OffsetReset
+    from raftmq.client.administration.results import PartitionDetails as PartitionDetails
+    from raftmq.client.administration.results import PartitionLag as PartitionLag
+    from raftmq.client.administration.results import TopicDetails as TopicDetails
+    from raftmq.client.administration.results import TopicSummary as TopicSummary
+    from raftmq.client.administration.results import WrongClock as WrongClock
+    from raftmq.client.client import Client as Client
+    from raftmq.client.client import connect as connect
+    from raftmq.client.consumer.batch import ConsumedBatch as ConsumedBatch
+    from raftmq.client.consumer.batch import ConsumerRecord as ConsumerRecord
+    from raftmq.client.consumer.consumer import Consumer as Consumer
+    from raftmq.client.consumer.options import ConsumerOptions as ConsumerOptions
+    from raftmq.client.producer.batch import BatchMetadata as BatchMetadata
+    from raftmq.client.producer.batch import RecordMetadata as RecordMetadata
+    from raftmq.client.producer.delivery import Delivery as Delivery
+    from raftmq.client.producer.options import ProducerOptions as ProducerOptions
+    from raftmq.client.producer.producer import Producer as Producer
+    from raftmq.client.producer.statistics import Statistics as Statistics
+    from raftmq.errors import *  # noqa: F403
 
+_MODULES = ("errors", "sync", "testing")
 _HOMES = {
-    "BatchMetadata": "raftmq.client.producer.batch",
-    "Client": "raftmq.client.client",
-    "ConsumedBatch": "raftmq.client.consumer.batch",
-    "Consumer": "raftmq.client.consumer.consumer",
-    "ConsumerRecord": "raftmq.client.consumer.batch",
-    "Delivery": "raftmq.client.producer.delivery",
-    "OutcomeUnknown": "raftmq.errors",
-    "Producer": "raftmq.client.producer.producer",
-    "RaftmqError": "raftmq.errors",
-    "RecordMetadata": "raftmq.client.producer.batch",
-    "connect": "raftmq.client.client",
+    "raftmq.client.administration.admin": ("Admin",),
+    "raftmq.client.administration.results": (
+        "AilingPartition",
+        "BrokerDetails",
+        "BrokerLoad",
+        "ClusterDetails",
+        "ConfigValue",
+        "CreatedTopic",
+        "DamagedReplica",
+        "Election",
+        "FragileTopic",
+        "GroupDetails",
+        "GroupMember",
+        "GroupOffset",
+        "GroupSummary",
+        "Health",
+        "OffsetReset",
+        "PartitionDetails",
+        "PartitionLag",
+        "TopicDetails",
+        "TopicSummary",
+        "WrongClock",
+    ),
+    "raftmq.client.client": (
+        "Client",
+        "connect",
+    ),
+    "raftmq.client.consumer.batch": (
+        "ConsumedBatch",
+        "ConsumerRecord",
+    ),
+    "raftmq.client.consumer.consumer": ("Consumer",),
+    "raftmq.client.consumer.options": ("ConsumerOptions",),
+    "raftmq.client.producer.batch": (
+        "BatchMetadata",
+        "RecordMetadata",
+    ),
+    "raftmq.client.producer.delivery": ("Delivery",),
+    "raftmq.client.producer.options": ("ProducerOptions",),
+    "raftmq.client.producer.producer": ("Producer",),
+    "raftmq.client.producer.statistics": ("Statistics",),
 }
-
-__all__ = [
-    "BatchMetadata",
-    "Client",
-    "ConsumedBatch",
-    "Consumer",
-    "ConsumerRecord",
-    "Delivery",
-    "OutcomeUnknown",
-    "Producer",
-    "RaftmqError",
-    "RecordMetadata",
-    "__version__",
-    "connect",
-]
+_NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOMES:  # imported now, and not with the package
-        return getattr(import_module(_HOMES[name]), name)
+    if name in _NAMES:  # imported now, and not with the package
+        return getattr(import_module(_NAMES[name]), name)
+    if name in _MODULES:
+        return import_module(f"raftmq.{name}")
+    if name == "__all__":  # computed, as the errors would have to be imported for it
+        return __dir__()
+    if not name.startswith("_") and name in _errors():
+        return getattr(import_module("raftmq.errors"), name)
     raise AttributeError(f"module 'raftmq' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__]
+    return sorted([*_NAMES, *_MODULES, *_errors(), "__version__"])
+
+
+def _errors() -> list[str]:
+    found: list[str] = import_module("raftmq.errors").__all__
+    return found
