@@ -380,8 +380,8 @@ class Accumulator:
         return queue
 
     def _close(self, topic: TopicQueues, queue: PartitionQueue) -> None:
-        queue.close_batch()
-        topic.dealer.turn(queue.partition)
+        batch = queue.close_batch()
+        topic.dealer.turn(queue.partition, batch.byte_count)
 
 
 def take_all(line: deque[MetadataWait]) -> list[MetadataWait]:

@@ -270,11 +270,12 @@ class PartitionQueue:
         self._busy[self.partition] = self
         return self.open
 
-    def close_batch(self) -> None:
+    def close_batch(self) -> ProducerBatch:
         """The open batch takes no more records."""
-        assert self.open is not None, "none is open"
-        self.open.is_closed = True
-        self.open = None
+        batch, self.open = self.open, None
+        assert batch is not None, "none is open"
+        batch.is_closed = True
+        return batch
 
     def ready_at(self, *, is_hurried: bool) -> float:
         """When the next request may leave; math.inf: not before an answer or a record comes.

@@ -13,6 +13,7 @@ KIP-794) and `ReplayablePartitioner` for named producers.
 from __future__ import annotations
 
 import math
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 from zlib import crc32 as ieee_crc32
 
@@ -111,13 +112,17 @@ def checked_partition(found: object, partitions: int, topic: str) -> int:
 # -- Sticky partitioner --------------------------------------------------------------------------
 # Where records without a key go: to one partition until its batch is closed. Pure.
 #
-# So batches get full. The next partition is drawn from a shuffled list of all, so that after each
-# pass all have had the same number of batches. A partition is passed over while its queue is much
-# longer than the others', as its leader is slow or unreachable, and while it has no leader.
+# So batches get full. They differ in size, as one leaves when it is full or has lingered. So the
+# next partition is the one that has had the fewest bytes: all have had the same, to within a batch.
+# A partition is passed over while its queue is much longer than the others', as its leader is slow
+# or unreachable, and while it has no leader; afterwards it gets what it has missed.
 
 
 # 4 default batches: a shorter queue is normal, not the sign of a slow leader
 LONG_QUEUE_BYTES_MIN = 256 << 10
+# What a partition that was passed over can get more than the others afterwards: half a second of a
+# fast producer. Without a bound, all records would go to a leader that has just come back.
+MISSED_BYTES_MAX = 4 << 20
 
 
 class StickyPartitioner:
@@ -129,44 +134,53 @@ class StickyPartitioner:
 
     def __init__(self, queued_bytes: Callable[[int], float], random: Random) -> None:
         self._queued_bytes, self._random = queued_bytes, random
-        self._deck: list[int] = []
-        self._count = 0
+        # A heap of all partitions but the current one: bytes that it has had, a random number for
+        # the order of equals, and the partition.
+        self._line: list[tuple[int, float, int]] = []
+        self._count = self._most = 0
         self._current: int | None = None
+        self._had = 0  # bytes of the current partition, before its turn
 
     def current(self, partitions: int) -> int:
         """The partition that the next record goes to."""
         # The topic has grown: new partitions take part at once.
         if partitions != self._count:
-            self._count, self._deck, self._current = partitions, [], None
+            self._count, self._most, self._current = partitions, 0, None
+            self._line = sorted((0, self._random.random(), each) for each in range(partitions))
         if self._current is None:  # its batch was closed
             self._current = self._deal()
         return self._current
 
-    def turn(self, partition: int) -> None:
+    def turn(self, partition: int, size: int) -> None:
         """A batch of that partition was closed: if it is the current one, choose another next
         time.
+
+        Args:
+            size: of the batch, in bytes.
         """
         if partition == self._current:
+            had = self._had + size
+            self._most = max(self._most, had)
+            heappush(self._line, (had, self._random.random(), partition))
             self._current = None
 
     def _deal(self) -> int:
-        """The next partition that is not slow; after one pass over all, the next one anyway."""
+        """The partition that has had the fewest bytes and is not slow; if all are, that one."""
         bound: float | None = None
-        for _ in range(self._count):
-            card = self._next_card()
-            queued = self._queued_bytes(card)
+        slow: list[tuple[int, float, int]] = []
+        while self._line:
+            queued = self._queued_bytes(self._line[0][2])
             if queued > LONG_QUEUE_BYTES_MIN and bound is None:  # a sum over all
                 bound = self._bound()
             # No long queue so far, or this one is not much longer than the others.
             if bound is None or queued <= bound:
-                return card
-        return self._next_card()
-
-    def _next_card(self) -> int:
-        if not self._deck:  # all have had their turn: shuffle again
-            self._deck = list(range(self._count))
-            self._random.shuffle(self._deck)
-        return self._deck.pop()
+                break
+            slow.append(heappop(self._line))
+        had, _, found = heappop(self._line) if self._line else slow.pop(0)
+        for one in slow:
+            heappush(self._line, one)
+        self._had = max(had, self._most - MISSED_BYTES_MAX)
+        return found
 
     def _bound(self) -> float:
         """Twice the median queue of the partitions with a leader; a slow one does not move the

@@ -190,8 +190,8 @@ class ProducerSender:
                     continue
                 place = self._led_place(queue, routes, now)
                 if place is not None:
-                    batches = queue.take(self._options.max_request_size, now, is_hurried=is_hurried)
-                    self._encode(topic, queue, place, batches, by_leader, now)
+                    batches = self._take(topic, queue, now, is_hurried=is_hurried)
+                    self._encode(queue, place, batches, by_leader, now)
                 look_at = min(look_at, queue.ready_at(is_hurried=is_hurried))
         is_id_wanted = self._ids is not None and self._ids.is_wanted
         return SenderStep(self._requests(by_leader, now), unknown, look_at, is_id_wanted, unfenced)
@@ -350,9 +350,18 @@ class ProducerSender:
         routes.doubt(queue.topic)
         return None
 
+    def _take(
+        self, topic: TopicQueues, queue: PartitionQueue, now: float, *, is_hurried: bool
+    ) -> list[ProducerBatch]:
+        opened = queue.open
+        batches = queue.take(self._options.max_request_size, now, is_hurried=is_hurried)
+        # The open batch leaves: the sticky partitioner goes on with another partition.
+        if opened is not None and queue.open is None:
+            topic.dealer.turn(queue.partition, opened.byte_count)
+        return batches
+
     def _encode(
         self,
-        topic: TopicQueues,
         queue: PartitionQueue,
         place: LeaderPlace,
         batches: list[ProducerBatch],
@@ -363,9 +372,6 @@ class ProducerSender:
         beyond the size limit, which headers may exceed, return to the queue for the next request.
         """
         bytes_max = queue.batch_bytes_max(place.topic_id, now)
-        # Its batch was taken: the sticky partitioner goes on with another partition.
-        if queue.open is None:
-            topic.dealer.turn(queue.partition)
         data: list[bytearray] = []
         size_max = (1 + HEADERS_SHARE_MAX) * self._options.max_request_size
         left, size = deque(batches), 0

@@ -4,34 +4,71 @@ from __future__ import annotations
 
 import math
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+import trio
+from hypothesis import given
 from hypothesis import strategies as st
 
-from raftmq.client.producer.accumulator import Accumulator
-from raftmq.client.producer.options import ProducerOptions
-from raftmq.client.producer.partitioners import LONG_QUEUE_BYTES_MIN, StickyPartitioner
-from raftmq.client.producer.record import RECORD_OVERHEAD_BYTES
+from raftmq.client.producer.partitioners import (
+    LONG_QUEUE_BYTES_MIN,
+    MISSED_BYTES_MAX,
+    StickyPartitioner,
+)
+from raftmq.wire.batch.header import iter_batches
+from tests.unit.client.logs import Appended, Partition
+from tests.unit.client.producer.shell import open_producer
+from tests.unit.client.world import World
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 
-def dealt(dealer: StickyPartitioner, count: int, turns: int) -> list[int]:
-    """To whom, turn by turn."""
+def dealt(dealer: StickyPartitioner, count: int, turns: int, size: int = 1000) -> list[int]:
+    """To whom, turn by turn, with batches of one size."""
     found = []
     for _ in range(turns):
         partition = dealer.current(count)
         assert dealer.current(count) == partition
         found.append(partition)
-        dealer.turn(partition)
+        dealer.turn(partition, size)
     return found
 
 
 @given(st.integers(1, 40), st.integers(0, 1000))
 def test_after_each_round_all_have_had_the_same(count: int, seed: int) -> None:
-    """A deck holds each partition once, and the next one another order."""
+    """Batches of one size: nobody is dealt a second one before all have one."""
     found = dealt(StickyPartitioner(lambda _partition: 0, Random(seed)), count, 5 * count)
     for start in range(0, len(found), count):
         assert sorted(found[start : start + count]) == list(range(count))
+
+
+@given(st.integers(1, 12), st.lists(st.integers(256, 1 << 20), max_size=200), st.integers(0, 1000))
+def test_batches_of_any_size_even_out(count: int, sizes: list[int], seed: int) -> None:
+    """Batches leave full, or after they lingered: all have had the same bytes to within a batch."""
+    dealer = StickyPartitioner(lambda _partition: 0, Random(seed))
+    had = [0] * count
+    for size in sizes:
+        partition = dealer.current(count)
+        had[partition] += size
+        dealer.turn(partition, size)
+        assert max(had) - min(had) <= max(sizes)
+
+
+@pytest.mark.parametrize("missed_bytes", [1 << 20, 10 * MISSED_BYTES_MAX])
+def test_what_was_missed(missed_bytes: int) -> None:
+    """A partition has no leader for a while: then it gets what it missed, up to a bound."""
+    queued, size = [0.0] * 4, 64 << 10
+    dealer = StickyPartitioner(lambda partition: queued[partition], Random(1))
+    dealt(dealer, 4, 40, size)
+    queued[2] = math.inf
+    assert 2 not in dealt(dealer, 4, 3 * missed_bytes // size, size)
+    queued[2] = 0.0
+    in_a_row = min(missed_bytes, MISSED_BYTES_MAX) // size
+    assert set(dealt(dealer, 4, in_a_row, size)) == {2}
+    rest = dealt(dealer, 4, 400, size)
+    assert max(map(rest.count, range(4))) - min(map(rest.count, range(4))) <= 2
 
 
 @pytest.mark.parametrize("slow", [{2}, {0, 5}, {1, 2, 3}])
@@ -79,27 +116,37 @@ def test_only_who_has_the_turn_loses_it() -> None:
     """A batch with keys that closes elsewhere changes nothing."""
     dealer = StickyPartitioner(lambda _partition: 0, Random(1))
     current = dealer.current(8)
-    dealer.turn((current + 1) % 8)
+    dealer.turn((current + 1) % 8, 1000)
     assert dealer.current(8) == current
 
 
-@settings(max_examples=2, deadline=None)
-@given(st.integers(0, 1 << 32), st.integers(20, 60))
-def test_balance_through_the_accumulator(seed: int, value_bytes: int) -> None:
-    """10^5 small records without a key over 8 partitions: within 5 % of each other (A4.4)."""
-    options = ProducerOptions(batch_size=4 << 10)
-    accumulator = Accumulator(options, Random(seed), lambda *_: True, lambda: None)
-    topic = accumulator.topic("t")
-    topic.count = 8
-    value, counts = bytes(value_bytes), [0] * 8
-    size = RECORD_OVERHEAD_BYTES + len(value)
-    for number in range(100_000):
-        batch, _ = accumulator.add(topic, value, None, 0, size, lambda: 0.0)
-        counts[batch.partition] += 1
-        if number % 5000 == 0:  # queues are emptied in time
-            for queue in topic.queues.values():
-                while len(queue):
-                    queue.on_answer(queue.take(1 << 30, 0.0, is_hurried=True))
-                    topic.dealer.turn(queue.partition)
-    mean = sum(counts) / 8
-    assert all(abs(count - mean) < 0.05 * mean for count in counts)
+class CountedPartition(Partition):
+    """A log without its bytes. `count`: of the records in it."""
+
+    count = 0
+
+    def append(self, data: bytes | memoryview) -> Appended:
+        base_offset = self.count
+        self.count += sum(header.record_count for _, header in iter_batches(data))
+        return Appended(base_offset)
+
+
+@pytest.mark.parametrize(("count", "median_bytes"), [(30_000, 90), (1_000_000, 40)])
+async def test_balance(autojump_clock: MockClock, count: int, median_bytes: int) -> None:
+    """10^6 records of many sizes without a key, handed in by `enqueue` in bursts, over 8 partitions
+    of three brokers: the counts differ from their mean by less than 5 % (A4.4).
+    """
+    random, world = Random(1), World(3)
+    topic = world.add_topic("many", *[1 + number % 3 for number in range(8)])
+    topic.partitions = [CountedPartition(each.leader) for each in topic.partitions]
+    async with open_producer(world) as (_, producer):
+        for _ in range(count):
+            value = bytes(int(random.lognormvariate(math.log(median_bytes), 0.7)))
+            await producer.enqueue("many", value)
+            if random.random() < 0.0005:  # pauses, in which batches leave before they are full
+                await trio.sleep(random.random() / 50)
+        await producer.flush()
+    counts = [each.count for each in topic.partitions if isinstance(each, CountedPartition)]
+    assert sum(counts) == count
+    bound = 0.05 if count == 1_000_000 else 0.15  # a batch is more of fewer records
+    assert all(abs(each - count / 8) < bound * count / 8 for each in counts), counts
