@@ -1,6 +1,7 @@
 """What the SDK does against three brokers, in processes of their own on 127.0.0.1.
 
-    python -m benchmarks.sdk [hand_in produce presets idempotence consume] [--scale 0.1] [--root D]
+    python -m benchmarks.sdk [hand_in produce presets preset_turns idempotence consume]
+                             [--scale 0.1] [--root D]
 
 Topics have three replicas, two of which must be in sync, and 12 partitions. "CPU" is that of the
 client's process alone: what a program pays on a machine that is not the brokers'. Rates are of all
@@ -19,7 +20,7 @@ from benchmarks.report import Report
 from benchmarks.sdk_parts.consuming import bench_consume
 from benchmarks.sdk_parts.handing_in import bench_hand_in
 from benchmarks.sdk_parts.idempotence import bench_idempotence
-from benchmarks.sdk_parts.presets import bench_presets
+from benchmarks.sdk_parts.presets import bench_preset_turns, bench_presets
 from benchmarks.sdk_parts.producing import bench_produce
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ SECTIONS: dict[str, Callable[[Report, Path, float], Awaitable[None]]] = {
     "hand_in": bench_hand_in,
     "produce": bench_produce,
     "presets": bench_presets,
+    "preset_turns": bench_preset_turns,
     "idempotence": bench_idempotence,
     "consume": bench_consume,
 }

@@ -1,4 +1,8 @@
-"""The two presets and the defaults, each at what the other is made for."""
+"""The two presets and the defaults, each at what the other is made for; and in turns.
+
+In turns: rates of one machine vary by a factor of two within minutes, so each round measures all
+presets, and a preset is compared with the defaults of the same round.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,7 @@ PRESETS = {
 SIZE = 1024
 RECORDS = 200_000
 PER_SECOND, SECONDS = 100, 10.0
+TURNS = 9  # rounds, of all presets each
 
 
 async def bench_presets(report: Report, root: Path, scale: float) -> None:
@@ -39,18 +44,7 @@ async def _measure(
 ) -> None:
     latencies = await _latencies(client, durability, name, max(1.0, SECONDS * scale))
     number = max(10_000, int(RECORDS * scale))
-    values, keys = values_of(SIZE, number), keys_of(number)
-    async with (
-        topic(client, durability) as topic_name,
-        client.producer(**PRESETS[name]) as producer,
-    ):
-        await producer.send(topic_name, b"first")
-        watch = Stopwatch()
-        for value, key in zip(values, keys, strict=True):
-            await producer.enqueue(topic_name, value, key=key)
-        await producer.flush()
-        columns = watch.columns(number, SIZE)
-        requests = producer.statistics.requests
+    columns, requests = await _throughput(client, durability, name, number, has_keys=True)
     report.row(
         preset=name,
         durability=durability,
@@ -61,6 +55,56 @@ async def _measure(
         records_per_request=round(number / requests, 1),
         cpu_us_per_record=columns["cpu_us_per_record"],
     )
+
+
+async def _throughput(
+    client: Client, durability: str, name: str, number: int, *, has_keys: bool
+) -> tuple[dict[str, float], int]:
+    """Of that many records through `enqueue`, until all are acknowledged; and how many requests."""
+    values = values_of(SIZE, number)
+    keys = keys_of(number) if has_keys else [None] * number
+    async with (
+        topic(client, durability) as topic_name,
+        client.producer(**PRESETS[name]) as producer,
+    ):
+        await producer.send(topic_name, b"first")
+        watch = Stopwatch()
+        for value, key in zip(values, keys, strict=True):
+            await producer.enqueue(topic_name, value, key=key)
+        await producer.flush()
+        return watch.columns(number, SIZE), producer.statistics.requests
+
+
+async def bench_preset_turns(report: Report, root: Path, scale: float) -> None:
+    """Records/s of each preset, and its median ratio to the defaults of the same round."""
+    number = max(10_000, int(RECORDS * scale))
+    async with open_client(root) as client:
+        for durability in ("page_cache", "fsync"):
+            for has_keys in (True, False):
+                rates: dict[str, list[float]] = {name: [] for name in PRESETS}
+                costs: dict[str, list[float]] = {name: [] for name in PRESETS}
+                for turn in range(TURNS):
+                    # Another one begins each round: none is always the first after a pause.
+                    names = [*PRESETS][turn % 3 :] + [*PRESETS][: turn % 3]
+                    for name in names:
+                        columns, _ = await _throughput(
+                            client, durability, name, number, has_keys=has_keys
+                        )
+                        rates[name].append(columns["records_s"])
+                        costs[name].append(columns["cpu_us_per_record"])
+                for name in PRESETS:
+                    pairs = zip(rates[name], rates["defaults"], strict=True)
+                    report.row(
+                        preset=name,
+                        durability=durability,
+                        keys=has_keys,
+                        turns=TURNS,
+                        records_s_median=round(median(rates[name])),
+                        records_s_least=round(min(rates[name])),
+                        records_s_most=round(max(rates[name])),
+                        to_defaults_median=round(median([own / plain for own, plain in pairs]), 3),
+                        cpu_us_per_record=round(median(costs[name]), 2),
+                    )
 
 
 async def _latencies(client: Client, durability: str, preset: str, seconds: float) -> list[float]:
