@@ -40,9 +40,9 @@ if TYPE_CHECKING:  # `X as X` and a star are what type checkers take for public 
     from raftmq.client.client import Client as Client
     from raftmq.client.client import connect as connect
     from raftmq.client.consumer.batch import ConsumedBatch as ConsumedBatch
-    from raftmq.client.consumer.batch import ConsumerRecord as ConsumerRecord
     from raftmq.client.consumer.consumer import Consumer as Consumer
     from raftmq.client.consumer.options import ConsumerOptions as ConsumerOptions
+    from raftmq.client.consumer.record import ConsumerRecord as ConsumerRecord
     from raftmq.client.producer.batch import BatchMetadata as BatchMetadata
     from raftmq.client.producer.batch import RecordMetadata as RecordMetadata
     from raftmq.client.producer.delivery import Delivery as Delivery
@@ -80,12 +80,10 @@ _HOMES = {
         "Client",
         "connect",
     ),
-    "raftmq.client.consumer.batch": (
-        "ConsumedBatch",
-        "ConsumerRecord",
-    ),
+    "raftmq.client.consumer.batch": ("ConsumedBatch",),
     "raftmq.client.consumer.consumer": ("Consumer",),
     "raftmq.client.consumer.options": ("ConsumerOptions",),
+    "raftmq.client.consumer.record": ("ConsumerRecord",),
     "raftmq.client.producer.batch": (
         "BatchMetadata",
         "RecordMetadata",

@@ -73,6 +73,7 @@
     ├── OutcomeUnknown          a client gave up, and cannot know whether it was carried out
     ├── DeliveryTimedOut        a producer gave up, and certainly nothing was appended
     ├── BufferFull              a producer's memory is used up for now
+    ├── UndecodableRecord       text(), json() or a deserializer has failed with a consumed record
     ├── Closed                  a client, producer or consumer that is not open
     ├── Disconnected            the connection ended before the answer came
     ├── Unreachable             no connection to an address, or no listening there
@@ -92,7 +93,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from typing import ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from raftmq.error_numbers import ErrorCode
 
@@ -171,6 +172,7 @@ __all__ = [
     "TooManyProducers",
     "TopicAlreadyExists",
     "TopicAuthorizationFailed",
+    "UndecodableRecord",
     "UnknownLeaderEpoch",
     "UnknownMemberId",
     "UnknownProducerId",
@@ -749,6 +751,29 @@ class BufferFull(RaftmqError):
 
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED  # never sent
     retriable = True  # once batches were acknowledged
+
+
+class UndecodableRecord(RaftmqError):
+    """A key or value is not what the program reads it as: text, JSON, or what its deserializer
+    takes. Reading goes on behind the record. The deserializer's error is the cause.
+
+    Attributes:
+        record: the `ConsumerRecord`, with key and value as they were sent.
+        offset: its offset.
+    """
+
+    code = ErrorCode.INVALID_RECORD  # never sent
+
+    record: Any = None
+    offset: int | None = None
+
+    @classmethod
+    def of(cls, record: Any, what: str) -> Self:  # noqa: ANN401  # its class imports this module
+        """Names the record."""
+        error = cls(f"{record.topic}-{record.partition} offset {record.offset}: {what}")
+        error.topic, error.partition, error.offset = record.topic, record.partition, record.offset
+        error.record = record
+        return error
 
 
 class Closed(RaftmqError):

@@ -87,7 +87,16 @@ TWINS = (
         ("raftmq.sync.consumer", "Consumer"),
         (("raftmq.client.consumer.consumer", "Consumer"),),
         inner="self._consumer",
-        by_hand=("batches", "commit", "processing", "position", "lag", "seek", "pause"),
+        by_hand=(
+            "batches",
+            "commit",
+            "processing",
+            "position",
+            "last_consumed",
+            "lag",
+            "seek",
+            "pause",
+        ),
         only_here=("open", "close", "records"),
         timeouts={
             "batches": "",
@@ -95,7 +104,10 @@ TWINS = (
             "committed": "after `timeout` seconds.",
             "end_offsets": "after `timeout` seconds.",
         },
-        notes={"batches": "It ends when no batch has come for `timeout` seconds; None: never."},
+        notes={
+            "batches": "It ends when no batch has come for `timeout` seconds; None: never. Where "
+            "there is no such topic or partition, UnknownTopicOrPartition is raised instead."
+        },
     ),
     Twin(
         ("raftmq.sync.producer", "Producer"),

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord
+    from raftmq.client.consumer.batch import ConsumedBatch
     from raftmq.client.consumer.consumer import Batches
     from raftmq.client.consumer.consumer import Consumer as AsyncConsumer
     from raftmq.client.consumer.group_consumption import Processing as AsyncProcessing
     from raftmq.client.consumer.partition_state import Key
+    from raftmq.client.consumer.record import ConsumerRecord
     from raftmq.client.consumer.record_iterator import SharedBatch
     from raftmq.sync.loop import Loop
 
@@ -135,10 +136,22 @@ class Consumer:
 
         A program that breaks off gets the next record later, also from another call.
 
+        Args:
+            timeout: seconds without a record after which it ends; None: never.
+
         Raises:
             Closed: the consumer or its client is closed, or this is a fork.
+            UnknownTopicOrPartition: there is no such topic or partition: brokers have said so for
+                5 s, or until `timeout` was over.
+            UndecodableRecord: a deserializer has failed with this record, which is its `record`;
+                the iteration goes on behind it, also in another call.
             RaftmqError: the error of a partition, which it names.
         """
+        found, deserializers = self._records(timeout), self._consumer._options.deserializers
+        return found if deserializers is None else map(deserializers.record_of, found)
+
+    def _records(self, timeout: float | None) -> Iterator[ConsumerRecord]:
+        """As they were sent."""
         self._open()
         taker = get_ident()
         while (shared := self._shared) or self._loop.call(self._fill, timeout):
@@ -152,7 +165,8 @@ class Consumer:
     ) -> Iterator[ConsumedBatch]:
         """`for batch in c.batches():` records of one partition at a time, as columns.
 
-        It ends when no batch has come for `timeout` seconds; None: never.
+        It ends when no batch has come for `timeout` seconds; None: never. Where there is no such
+        topic or partition, UnknownTopicOrPartition is raised instead.
 
         Args:
             max_records: of one batch; None: `max_poll_records`.
@@ -176,8 +190,22 @@ class Consumer:
         """The partitions that are read, as pairs of topic and number."""
         return self._ask(lambda: self._consumer.assignment)
 
+    def last_consumed(self, topic: str, partition: int) -> int | None:
+        """Offset of the record that was handed out last; None: none was, since the partition is
+        read. A seek leaves it until the next record.
+
+        What `commit` commits of it is the offset after it.
+        """
+
+        def last_consumed() -> int | None:
+            self._give_back()  # a batch that no thread has got was not handed out
+            return self._consumer.last_consumed(topic, partition)
+
+        return self._ask(last_consumed)
+
     @property
     def paused(self) -> list[Key]:
+        """The partitions that are paused, as pairs of topic and number."""
         return self._ask(lambda: self._consumer.paused)
 
     def position(self, topic: str, partition: int) -> int | None:
@@ -230,7 +258,15 @@ class Consumer:
         self._ask(seek)
 
     def pause(self, *partitions: Key) -> None:
-        """Hand out and fetch nothing of these partitions until `resume`."""
+        """Hand out and fetch nothing of these partitions until `resume`.
+
+        Args:
+            partitions: pairs of topic and number.
+
+        Raises:
+            TypeError: not a pair.
+            InvalidConfig: the partition is not read by this consumer. Definite.
+        """
 
         def pause() -> None:
             self._give_back()
@@ -239,6 +275,15 @@ class Consumer:
         self._ask(pause)
 
     def resume(self, *partitions: Key) -> None:
+        """Go on with paused partitions where they stopped; others stay as they are.
+
+        Args:
+            partitions: pairs of topic and number.
+
+        Raises:
+            TypeError: not a pair.
+            InvalidConfig: the partition is not read by this consumer. Definite.
+        """
         self._ask(lambda: self._consumer.resume(*partitions))
 
     # -- as a member of a group ------------------------------------------------------------
@@ -347,15 +392,23 @@ class Consumer:
                 if not self._shared:  # another thread has fetched while this one waited
                     self._shared = await self._consumer._next_shared()
         # Other threads may have taken all of it
-        return bool(self._shared) or not scope.cancelled_caught
+        return bool(self._shared) or not self._is_over(scope)
 
     async def _fetch(self, found: Batches, seconds_max: float | None) -> bool:
         """The same for batches."""
-        with anyio.move_on_after(seconds_max):
+        with anyio.move_on_after(seconds_max) as scope:
             async with self._turn:
                 if not self._batches:  # left from a wait that timed out
                     self._batches.append(await anext(found))
-        return bool(self._batches)
+        return bool(self._batches) or not self._is_over(scope)
+
+    def _is_over(self, wait: anyio.CancelScope) -> bool:
+        """Whether the time for a record was over. Raises UnknownTopicOrPartition, if that is why:
+        else a program would end as if it had read all.
+        """
+        if wait.cancelled_caught and (problem := self._consumer._missing()):
+            raise problem
+        return wait.cancelled_caught
 
     def _position(self, topic: str, partition: int) -> int | None:
         """A batch that waits here comes first."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq import testing
+from raftmq import ConsumerRecord, testing
 from raftmq.errors import (
     BufferFull,
     Closed,
@@ -63,9 +63,9 @@ def test_a_record_goes_there_and_back(client: Client, topic: str) -> None:
     with client.producer() as producer:
         sent = producer.send(topic, b"hello", key="k", headers={"a": b"1"}, tags=["x"])
     record = next(client.consumer(topic, start="earliest").records(timeout=5))
-    assert record == (
+    assert record == ConsumerRecord(
         topic, sent.partition, 0, sent.timestamp, b"k", b"hello", (("a", b"1"),), ("x",)
-    )  # fmt: skip
+    )
 
 
 def test_many_records_without_waiting(client: Client, topic: str) -> None:

@@ -229,6 +229,7 @@ def test_classes_that_share_a_number_have_one_that_stands_for_it() -> None:
         if sum(cls.code == code for cls in error_classes()) > 1
     } == {
         "UNKNOWN_SERVER_ERROR": "ServerError",
+        "INVALID_RECORD": "InvalidRecord",
         "OFFSET_OUT_OF_RANGE": "OffsetOutOfRange",
         "NOT_LEADER_OR_FOLLOWER": "NotLeaderOrFollower",
         "REQUEST_TIMED_OUT": "RequestTimedOut",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jepsen_like.planted.patch import Patch
-    from raftmq.client.consumer.batch import ConsumerRecord
+    from raftmq.client.consumer.record import ConsumerRecord
     from raftmq.client.producer.batch import ProducerBatch
     from raftmq.errors import RaftmqError
 
@@ -74,7 +74,7 @@ def the_rest_of_a_batch_is_dropped(patch: Patch) -> None:
     def close(self: FetchCollector, last: ConsumerRecord | None) -> None:
         opened, self._opened = self._opened, None
         if opened is not None:
-            self._hand_out(opened.state, opened.batch.end_offset)
+            self._hand_out(opened.state, opened.batch.end_offset, last=opened.last_offset)
 
     patch.setattr(FetchCollector, "close", close)
 

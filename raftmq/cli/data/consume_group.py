@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from raftmq.cli.data.consume_run import ConsumeOrder, Key
     from raftmq.cli.data.record_format import Format
     from raftmq.client.client import Client
-    from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord
+    from raftmq.client.consumer.batch import ConsumedBatch
     from raftmq.client.consumer.consumer import Batches, Consumer
+    from raftmq.client.consumer.record import ConsumerRecord
     from raftmq.client.group.effects import Rebalance
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from raftmq.client.client import Client
     from raftmq.client.consumer.batch import ConsumedBatch
     from raftmq.client.consumer.consumer import Consumer
+    from raftmq.client.consumer.partition_state import GivenStart
 
 
 # -- Streams --------------------------------------------------------------------------------------
@@ -459,7 +460,7 @@ def begin(consumer: Consumer, ranges: Mapping[Key, Range]) -> None:
             consumer.seek(topic, partition, offset=one.start)
 
 
-def start_of(wanted: From) -> str | int | datetime:
+def start_of(wanted: From) -> GivenStart:
     """The consumer's `start`, for places that do not depend on a partition."""
     if wanted.place is StartPlace.TIME:
         return _EPOCH + timedelta(milliseconds=wanted.number)

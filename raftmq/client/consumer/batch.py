@@ -1,62 +1,26 @@
-"""`ConsumerRecord` and `ConsumedBatch`: what the program gets; columns are decoded lazily. Pure.
+"""`ConsumedBatch`: records of one partition as columns, which are decoded lazily. Pure.
 
-Kafka: ConsumerRecord, ConsumerRecords. A `ConsumedBatch` is a run of records of one partition, out
-of one or more batches as they were sent; a column is decoded when it is touched first. Also owns
-the ownership mark by which a late commit is recognized.
+Kafka: ConsumerRecords. A run of records out of one or more batches as they were sent; a column is
+decoded when it is touched first.
 """
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from raftmq.client.group.effects import LossCause
+from raftmq.client.consumer.record import ConsumerRecord
 from raftmq.errors import InvalidRequest
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from raftmq.wire.batch.columns import Key, Value
+    from raftmq.client.consumer.record import Deserializers, PartitionOwnership
     from raftmq.wire.batch.directory import Tags
     from raftmq.wire.batch.record_headers import Headers
     from raftmq.wire.batch.records import RecordBatch
-
-
-class ConsumerRecord(NamedTuple):
-    """One record.
-
-    Attributes:
-        topic: its name.
-        partition: number of the partition.
-        offset: its number in the partition.
-        timestamp: milliseconds since 1970-01-01 UTC, -1 where it has none.
-        key: bytes, an int, or None.
-        value: bytes or None.
-        headers: pairs of a name and bytes, in order; a name may come twice.
-        tags: sorted.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: Key
-    value: Value
-    headers: Headers
-    tags: Tags
-
-    @property
-    def ownership(self) -> PartitionOwnership | None:
-        """The ownership in which a member of a group got it; None: not in a group, or a copy."""
-        return None
-
-
-# What `ConsumerRecord._make` does, without a Python frame for each record.
-_new_record = cast(
-    "Callable[[Any], ConsumerRecord]", partial(cast("Any", tuple.__new__), ConsumerRecord)
-)
 
 
 class BatchPart(NamedTuple):
@@ -78,7 +42,9 @@ class ConsumedBatch:
     """Records of one partition, in order, as parallel columns.
 
     Touching a column for the first time raises CorruptRecord if its producer has encoded it
-    wrongly, and UnsupportedCompression if its codec is not installed.
+    wrongly, and UnsupportedCompression if its codec is not installed. With a `key_deserializer` or
+    `value_deserializer`, that column has what it made, or raises UndecodableRecord for the first
+    record with which it has failed; `raw` has all of them.
 
     Attributes:
         topic: its name.
@@ -95,25 +61,45 @@ class ConsumedBatch:
         *,
         high_watermark: int,
         ownership: PartitionOwnership | None = None,
+        deserializers: Deserializers | None = None,
     ) -> None:
         assert parts, "a batch of no records"
         self.topic, self.partition = topic, partition
         self.high_watermark, self.ownership = high_watermark, ownership
-        self._parts = parts
+        self._parts, self._deserializers = parts, deserializers
 
     def __len__(self) -> int:
         return sum([part.stop - part.start for part in self._parts])
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
+        """The records. With deserializers it raises UndecodableRecord where one fails, and goes on
+        behind it when it is asked for the next.
+        """
+        if self._deserializers is not None:
+            return map(self._deserializers.record_of, self.raw)
+        kind = ConsumerRecord if self.ownership is None else self.ownership.record_kind
         columns = (
             self.offsets, self.timestamps, self.keys, self.values, self.headers, self.tags
         )  # fmt: skip
-        rows = zip(repeat(self.topic), repeat(self.partition), *columns, strict=False)
-        return map(_new_record if self.ownership is None else self.ownership.new_record, rows)
+        return map(kind, repeat(self.topic), repeat(self.partition), *columns)
 
     def __repr__(self) -> str:
         where = f"{self.topic}-{self.partition}"
-        return f"<ConsumedBatch {where} offsets {self.base_offset} to {self.end_offset}>"
+        first, last = self.base_offset, self.last_offset
+        return f"<ConsumedBatch {where}: {len(self)} records, offsets {first} through {last}>"
+
+    @property
+    def raw(self) -> ConsumedBatch:
+        """The same records with keys and values as they were sent, without deserializers."""
+        if self._deserializers is None:
+            return self
+        return ConsumedBatch(
+            self.topic,
+            self.partition,
+            self._parts,
+            high_watermark=self.high_watermark,
+            ownership=self.ownership,
+        )
 
     @cached_property
     def base_offset(self) -> int:
@@ -129,6 +115,12 @@ class ConsumedBatch:
         if part.stop == part.batch.header.record_count:
             return part.batch.header.end_offset
         return part.batch.offsets[part.stop - 1] + 1
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record."""
+        part = self._parts[-1]
+        return part.batch.offsets[part.stop - 1]
 
     def epoch_before(self, offset: int) -> int:
         """Leader epoch of the record before `offset`; -1: it is none of these."""
@@ -146,11 +138,16 @@ class ConsumedBatch:
         return self._column(lambda batch: batch.timestamps)
 
     @cached_property
-    def keys(self) -> Sequence[Key]:
+    def keys(self) -> Sequence[Any]:
+        if self._deserializers is not None and self._deserializers.key is not None:
+            return list(map(self._deserializers.key_of, self.raw))
         return self._column(lambda batch: batch.keys)
 
     @cached_property
-    def values(self) -> Sequence[Value]:
+    def values(self) -> Sequence[Any]:
+        """Bytes or None, or what `value_deserializer` made of them."""
+        if self._deserializers is not None and self._deserializers.value is not None:
+            return list(map(self._deserializers.value_of, self.raw))
         return self._column(lambda batch: batch.values)
 
     @cached_property
@@ -166,44 +163,10 @@ class ConsumedBatch:
         return columns[0] if len(columns) == 1 else list(chain.from_iterable(columns))
 
 
-# -- Partition ownership --------------------------------------------------------------------------
-# The time for which a group member owns a partition: records handed out meanwhile bear its mark.
-#
-# Records that were handed out before a partition went to another member, or before its topic was
-# deleted and created anew, say nothing of how far it is done now.
+# -- Work -----------------------------------------------------------------------------------------
 
 
 Work: TypeAlias = ConsumedBatch | ConsumerRecord
-
-
-class PartitionOwnership:
-    """One member's ownership of one partition; a mark, compared by identity.
-
-    Attributes:
-        topic_id: of the topic that is read; None: not known yet.
-        cause: once it has ended, why.
-    """
-
-    def __init__(self, topic_id: bytes | None = None) -> None:
-        self.topic_id, self.cause = topic_id, LossCause.OTHER
-
-    @cached_property
-    def new_record(self) -> Callable[[Any], ConsumerRecord]:
-        """Makes a record from its columns, without a Python frame for each."""
-        # A class for each ownership, as records then bear the mark for nothing: 0.16 us a record
-        # with and without. An attribute of each takes 0.08 us more and a dict, another field would
-        # be seen by programs, and a `str` of our own for the topic cannot be encoded by msgspec.
-        kind = type(
-            ConsumerRecord.__name__,
-            (ConsumerRecord,),
-            {
-                "__slots__": (),
-                "__module__": ConsumerRecord.__module__,
-                "__reduce__": _as_plain,
-                "ownership": self,
-            },
-        )
-        return cast("Callable[[Any], ConsumerRecord]", partial(cast("Any", tuple.__new__), kind))
 
 
 def known_ownership(work: Work) -> PartitionOwnership:
@@ -214,8 +177,3 @@ def known_ownership(work: Work) -> PartitionOwnership:
             "of a group, or copied since; give the one that was handed out itself"
         )
     return work.ownership
-
-
-def _as_plain(record: ConsumerRecord) -> tuple[type[ConsumerRecord], tuple[Any, ...]]:
-    """Pickled without the mark, which means nothing in another process."""
-    return ConsumerRecord, tuple(record)

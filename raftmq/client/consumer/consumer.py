@@ -26,7 +26,13 @@ from raftmq.client.consumer.record_iterator import RecordIterator, SharedBatch
 from raftmq.client.consumer.subscription import Subscription
 from raftmq.client.network.channel import one_error
 from raftmq.client.openable import Openable
-from raftmq.errors import Closed, InvalidConfig, RaftmqError
+from raftmq.errors import (
+    Closed,
+    InvalidConfig,
+    RaftmqError,
+    UndecodableRecord,
+    UnknownTopicOrPartition,
+)
 from raftmq.wire.messages.offsets import LATEST
 
 if TYPE_CHECKING:
@@ -36,9 +42,10 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord
+    from raftmq.client.consumer.batch import ConsumedBatch
     from raftmq.client.consumer.group_consumption import Processing
     from raftmq.client.consumer.partition_state import ConsumedPartition, Key
+    from raftmq.client.consumer.record import ConsumerRecord
     from raftmq.client.routing.cluster import Cluster
 
 Found = TypeVar("Found")
@@ -204,7 +211,11 @@ class Consumer(Openable):
         """The next record.
 
         Raises:
-            Closed: outside `async with`.
+            Closed: the consumer is not open, or not any more.
+            UnknownTopicOrPartition: for 5 s brokers have said that there is no such topic or
+                partition; raised again 5 s later if it is still missing.
+            UndecodableRecord: a deserializer has failed with this record, which is its `record`;
+                the next call goes on behind it.
             RaftmqError: the error of a partition, which it names.
         """
         one = self._one
@@ -216,6 +227,9 @@ class Consumer(Openable):
             # The open batch is used up: finish it and wait for the next one.
             one.records = await self._next_open(self._as_records)
             record = one.last = next(one.records)
+        except UndecodableRecord as error:
+            one.last = error.record  # handed out with the error: the next call goes on behind it
+            raise
         except RaftmqError:
             one.close()  # a column failed to decode: the rest cannot be iterated
             raise
@@ -312,6 +326,10 @@ class Consumer(Openable):
             return self._membership.member.problem
         return self._subscription.take_problem()
 
+    def _missing(self) -> UnknownTopicOrPartition | None:
+        """For blocking programs that wait no longer: why nothing has come, if that is certain."""
+        return self._subscription.missing()
+
     def _finish(self) -> None:
         """A program that asks for more has finished what it was handed."""
         self._one.stop()
@@ -391,11 +409,20 @@ class Consumer(Openable):
 
     @property
     def paused(self) -> list[Key]:
+        """The partitions that are paused, as pairs of topic and number."""
         return sorted(key for key, one in self._subscription.states.items() if one.is_paused)
 
     def position(self, topic: str, partition: int) -> int | None:
         """Offset of the next record to hand out; None: where to start is not known yet."""
         return self._one.position(self._subscription.find(topic, partition))
+
+    def last_consumed(self, topic: str, partition: int) -> int | None:
+        """Offset of the record that was handed out last; None: none was, since the partition is
+        read. A seek leaves it until the next record.
+
+        What `commit` commits of it is the offset after it.
+        """
+        return self._one.last_consumed(self._subscription.find(topic, partition))
 
     def high_watermark(self, topic: str, partition: int) -> int | None:
         """End of the partition as of the last fetch; None: not fetched yet."""
@@ -465,12 +492,29 @@ class Consumer(Openable):
         self._leaders.on_change(state)
 
     def pause(self, *partitions: Key) -> None:
-        """Hand out and fetch nothing of these partitions until `resume`."""
+        """Hand out and fetch nothing of these partitions until `resume`.
+
+        Args:
+            partitions: pairs of topic and number.
+
+        Raises:
+            TypeError: not a pair.
+            InvalidConfig: the partition is not read by this consumer. Definite.
+        """
         for state in self._states_of("pause", partitions):
             self._one.put_back(state)
             state.is_paused = True
 
     def resume(self, *partitions: Key) -> None:
+        """Go on with paused partitions where they stopped; others stay as they are.
+
+        Args:
+            partitions: pairs of topic and number.
+
+        Raises:
+            TypeError: not a pair.
+            InvalidConfig: the partition is not read by this consumer. Definite.
+        """
         for state in self._states_of("resume", partitions):
             state.is_paused = False
             self._signal.on_news([state])

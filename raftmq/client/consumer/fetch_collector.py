@@ -13,8 +13,9 @@ from raftmq.errors import RaftmqError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord
+    from raftmq.client.consumer.batch import ConsumedBatch
     from raftmq.client.consumer.partition_state import ConsumedPartition, Key
+    from raftmq.client.consumer.record import ConsumerRecord
 
 Made = TypeVar("Made")
 
@@ -24,13 +25,13 @@ class Opened:
 
     def __init__(self, state: ConsumedPartition, batch: ConsumedBatch) -> None:
         self.state, self.batch = state, batch
-        self._last_offset = batch.offsets[-1]
+        self.last_offset = batch.last_offset
 
     def position_after(self, last: ConsumerRecord | None) -> int | None:
         """Where reading goes on after the record that was handed out last."""
         if last is None:  # nothing of it was handed out
             return self.state.position
-        return self.batch.end_offset if last.offset == self._last_offset else last.offset + 1
+        return self.batch.end_offset if last.offset == self.last_offset else last.offset + 1
 
 
 class FetchCollector:
@@ -61,7 +62,7 @@ class FetchCollector:
         if found is None:
             return None
         state, batch = found
-        self._hand_out(state, batch.end_offset)
+        self._hand_out(state, batch.end_offset, last=batch.last_offset)
         return batch
 
     def open(self, records_max: int) -> Iterator[ConsumerRecord] | None:
@@ -114,7 +115,7 @@ class FetchCollector:
         """All records of the open batch were handed out."""
         opened, self._opened = self._opened, None
         assert opened is not None, "none is open"
-        self._hand_out(opened.state, opened.batch.end_offset)
+        self._hand_out(opened.state, opened.batch.end_offset, last=opened.last_offset)
 
     def close(self, last: ConsumerRecord | None) -> None:
         """Close the open batch; records after `last` come another time. None: nothing was handed
@@ -128,7 +129,7 @@ class FetchCollector:
         if last is None or position is None:
             self.offer(opened.state)
         else:
-            self._hand_out(opened.state, position)
+            self._hand_out(opened.state, position, last=last.offset)
 
     @property
     def is_any_open(self) -> bool:
@@ -144,6 +145,10 @@ class FetchCollector:
             position = self._opened.position_after(last)
             return None if position is None else state.behind(position)[0]
         return state.position
+
+    def last_consumed(self, state: ConsumedPartition, last: ConsumerRecord | None) -> int | None:
+        """Offset of the record of a partition that was handed out last; None: none was."""
+        return last.offset if last is not None and self.is_open(state) else state.last_consumed
 
     def _next(self, records_max: int) -> tuple[ConsumedPartition, ConsumedBatch] | None:
         while self._ready:
@@ -167,7 +172,7 @@ class FetchCollector:
             self.offer(state)
             raise error.at(*state.key) from error
 
-    def _hand_out(self, state: ConsumedPartition, position: int) -> None:
-        state.advance(position)
+    def _hand_out(self, state: ConsumedPartition, position: int, *, last: int) -> None:
+        state.advance(position, last=last)
         self.offer(state)
         self._on_taken(state)

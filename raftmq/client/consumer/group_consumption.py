@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from random import Random
     from types import TracebackType
 
-    from raftmq.client.consumer.batch import ConsumedBatch, PartitionOwnership, Work
+    from raftmq.client.consumer.batch import ConsumedBatch, Work
     from raftmq.client.consumer.fetch_collector import FetchCollector
     from raftmq.client.consumer.group_reader import GroupReader, InFlightRecords
     from raftmq.client.consumer.options import GroupReading
     from raftmq.client.consumer.partition_state import Key
+    from raftmq.client.consumer.record import PartitionOwnership
     from raftmq.client.consumer.subscription import Subscription
     from raftmq.client.group.member_options import MemberOptions
     from raftmq.client.group.offsets import MemberOffsets

@@ -8,15 +8,17 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
+from raftmq.client.consumer.record import ConsumerRecord
 from raftmq.client.group.effects import Position
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from raftmq.client.consumer.batch import PartitionOwnership, Work
+    from raftmq.client.consumer.batch import Work
     from raftmq.client.consumer.fetcher import FetchLeaders, MetadataWatch, RecordSignal
     from raftmq.client.consumer.partition_state import ConsumedPartition, Key, ReadingEvents
+    from raftmq.client.consumer.record import PartitionOwnership
     from raftmq.client.consumer.record_iterator import RecordIterator
     from raftmq.client.consumer.subscription import Subscription
     from raftmq.client.group.effects import LossCause
@@ -104,18 +106,18 @@ class InFlightRecords:
 
 def place_of(work: Work) -> Place:
     """Ownership and first offset of a record or batch."""
-    return work.ownership, work.offset if isinstance(work, tuple) else work.base_offset
+    return work.ownership, work.offset if isinstance(work, ConsumerRecord) else work.base_offset
 
 
 def end_of(work: Work) -> tuple[Key, int]:
     """Partition, and where reading goes on after it."""
-    offset = work.offset + 1 if isinstance(work, tuple) else work.end_offset
+    offset = work.offset + 1 if isinstance(work, ConsumerRecord) else work.end_offset
     return (work.topic, work.partition), offset
 
 
 def epoch_before_end(work: Work) -> int:
     """Leader epoch of the last record; -1: not known."""
-    return ABSENT if isinstance(work, tuple) else work.epoch_before(work.end_offset)
+    return ABSENT if isinstance(work, ConsumerRecord) else work.epoch_before(work.end_offset)
 
 
 # -- Group reader ---------------------------------------------------------------------------------

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from raftmq.client.consumer.partition_state import FROM_EARLIEST, FROM_LATEST, start_of
+from raftmq.client.consumer.partition_state import FROM_EARLIEST, FROM_LATEST, bad_choice, start_of
+from raftmq.client.consumer.record import Deserializers
 from raftmq.client.group.member_options import MemberOptions
 from raftmq.client.options import AT_LEAST_ONCE, AT_MOST_ONCE, check_options, with_delivery
 from raftmq.errors import InvalidConfig
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from raftmq.client.consumer.partition_state import GivenStart, Key, Start
+    from raftmq.client.consumer.record import Deserializer
     from raftmq.client.group.assignors.registry import GivenAssignor
     from raftmq.client.group.effects import OnRebalance
     from raftmq.client.options import Allowed
@@ -64,9 +66,7 @@ class GroupReading:
 
     def __post_init__(self) -> None:
         problems = _bad_pattern(self.pattern)
-        if self.commit not in COMMITS:
-            choices = ", ".join(f'"{name}"' for name in COMMITS)
-            problems.append(f"commit = {self.commit!r}: expected {choices}")
+        problems += bad_choice("commit", self.commit, COMMITS)
         interval = self.commit_interval_ms
         if not isinstance(interval, int) or not 0 <= interval <= INTERVAL_MS_MAX:
             what = f"expected a whole number up to {INTERVAL_MS_MAX}"
@@ -86,10 +86,10 @@ class GroupArguments(TypedDict, total=False):
 
     group: str | None
     pattern: str | None
-    commit: str
+    commit: Literal["batch", "record", "manual", "none", "before"]
     commit_interval_ms: int
     on_rebalance: OnRebalance | None
-    delivery: str
+    delivery: Literal["at_most_once", "at_least_once"] | None
     assignor: GivenAssignor | Sequence[GivenAssignor]
     group_instance_id: str | None
     session_timeout_ms: int
@@ -119,9 +119,13 @@ def group_reading(given: Mapping[str, Any]) -> GroupReading | None:
         if alone:  # refused, not ignored
             raise InvalidConfig([f'{name}: needs a group, as in group="billing"' for name in alone])
         return None
-    given = with_delivery(given, _ALLOWED)
     problems: list[str] = []
     member, reading = None, None
+    try:
+        given = with_delivery(given, _ALLOWED)
+    except InvalidConfig as error:
+        problems += error.problems
+        given = {name: given[name] for name in given if name != "delivery"}
     try:
         member = MemberOptions(**{name: given[name] for name in given if name in _OF_MEMBER})
     except InvalidConfig as error:
@@ -171,9 +175,12 @@ class ConsumerOptions:
         group: the group options of a member; None without a group.
         start: where reading begins, in a group where nothing is committed yet: "earliest";
             "latest", which is the end when the consumer is opened; an offset; or a datetime with a
-            time zone.
+            time zone. Where only `auto_offset_reset` is given: the same, as in Kafka.
         auto_offset_reset: where to go on if an offset is not in the log (any more): "earliest",
             "latest", or "none": OffsetOutOfRange is raised.
+        value_deserializer: called with each value but None, as bytes; what it returns is the
+            record's value. If it raises, UndecodableRecord is raised in place of the record.
+        key_deserializer: likewise with each key but None, as it was sent: bytes, text, or an int.
         fetch_min_bytes: a broker waits until it has so many bytes ...
         fetch_max_wait_ms: ... but not longer than this (long poll), in milliseconds.
         fetch_max_bytes: bytes of one answer.
@@ -188,6 +195,8 @@ class ConsumerOptions:
     group: GroupReading | None = None
     start: object = "latest"  # Kafka's default
     auto_offset_reset: str = "none"  # a gap must not go unnoticed
+    value_deserializer: Deserializer | None = None
+    key_deserializer: Deserializer | None = None
     fetch_min_bytes: int = 1  # Kafka's default: an answer as soon as there is a record
     fetch_max_wait_ms: int = 500  # Kafka's default
     fetch_max_bytes: int = 8 << 20  # a quarter of prefetch_bytes
@@ -198,11 +207,20 @@ class ConsumerOptions:
 
     def __post_init__(self) -> None:
         problems = [*_bad_numbers(self), *_bad_start(self.start), *_bad_assign(self.assign)]
-        if self.auto_offset_reset not in RESETS:
-            choices = ", ".join(f'"{name}"' for name in RESETS)
-            problems.append(f"auto_offset_reset = {self.auto_offset_reset!r}: expected {choices}")
+        problems += bad_choice("auto_offset_reset", self.auto_offset_reset, list(RESETS))
+        for name in ("value_deserializer", "key_deserializer"):
+            given = getattr(self, name)
+            if given is not None and not callable(given):
+                problems.append(f"{name} = {given!r}: expected a function, such as json.loads")
         if problems:
             raise InvalidConfig(problems)
+
+    @property
+    def deserializers(self) -> Deserializers | None:
+        """None: keys and values are handed out as they were sent."""
+        if self.key_deserializer is None and self.value_deserializer is None:
+            return None
+        return Deserializers(self.key_deserializer, self.value_deserializer)
 
     @property
     def first_start(self) -> Start:
@@ -219,7 +237,9 @@ class ConsumerArguments(GroupArguments, total=False):
 
     assign: Sequence[Key] | None
     start: GivenStart
-    auto_offset_reset: str
+    auto_offset_reset: Literal["none", "earliest", "latest"]
+    value_deserializer: Deserializer | None
+    key_deserializer: Deserializer | None
     fetch_min_bytes: int
     fetch_max_wait_ms: int
     fetch_max_bytes: int
@@ -239,10 +259,24 @@ def consumer_options(topics: Sequence[object], given: Mapping[str, Any]) -> Cons
     check_options("consumer", given, [*own, *ARGUMENTS], later=_LATER)
     if later := [f"{name}: {_LATER[name]} not there yet" for name in given if name in _LATER]:
         raise InvalidConfig(later)
-    group = group_reading({name: given[name] for name in given if name in ARGUMENTS})
     rest = {name: given[name] for name in given if name not in ARGUMENTS}
-    options = ConsumerOptions(**rest, group=group)
-    if problems := _bad_topics(topics, options.assign, group):
+    # Kafka has one option for both; a program that knows it would otherwise read nothing.
+    reset = rest.get("auto_offset_reset")
+    if "start" not in rest and reset in ("earliest", "latest"):
+        rest["start"] = reset
+    group, problems = None, []
+    try:
+        group = group_reading({name: given[name] for name in given if name in ARGUMENTS})
+    except InvalidConfig as error:
+        problems += error.problems
+    try:
+        options = ConsumerOptions(**rest, group=group)
+    except InvalidConfig as error:
+        problems += error.problems
+    # A group that is refused may have had a pattern.
+    if group is not None or not problems:
+        problems += _bad_topics(topics, rest.get("assign"), group)
+    if problems:
         raise InvalidConfig(problems)
     return options
 

@@ -9,13 +9,15 @@ version are dropped. Pure but for the events that tasks of a group wait for.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import anyio
 
-from raftmq.client.consumer.batch import ConsumedBatch, PartitionOwnership
+from raftmq.client.consumer.batch import ConsumedBatch
 from raftmq.client.consumer.completed_fetches import CompletedFetches
+from raftmq.client.consumer.record import PartitionOwnership
 from raftmq.client.routing.attempts import PAUSES
 from raftmq.errors import InvalidConfig, OffsetOutOfRange
 from raftmq.rpc.backoff import Backoff
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from raftmq.client.consumer.completed_fetches import CompletedFetch
+    from raftmq.client.consumer.record import Deserializers
     from raftmq.client.routing.routes import LeaderPlace
     from raftmq.errors import RaftmqError
 
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 # Owns what programs may pass. Only a leader knows which offset an end or a timestamp is.
 
 
-GivenStart: TypeAlias = str | int | datetime  # as programs pass it
+GivenStart: TypeAlias = Literal["earliest", "latest"] | int | datetime  # as programs pass it
 
 # Timestamps count from here.
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -75,9 +78,33 @@ def start_of(given: object) -> Start:
         return Start(StartKind.TIMESTAMP, _milliseconds(given, name="start"))
     if _is_natural(given):
         return Start(StartKind.OFFSET, given)  # type: ignore[arg-type]
-    raise InvalidConfig(
-        [f'start = {given!r}: expected "earliest", "latest", an offset from 0, or a datetime']
-    )
+    expected = 'expected "earliest", "latest", an offset from 0, or a datetime'
+    raise InvalidConfig([f"start = {given!r}: {expected}{likely(given, list(_NAMED))}"])
+
+
+# What other systems, and people, call the two ends.
+_OTHER_WORDS = {
+    **dict.fromkeys(("beginning", "begin", "oldest", "first", "smallest", "start"), "earliest"),
+    **dict.fromkeys(("end", "newest", "last", "largest", "new"), "latest"),
+}
+
+
+def likely(given: object, choices: Sequence[str]) -> str:
+    """The word that is most likely meant, as the end of a message; empty: none."""
+    if not isinstance(given, str):
+        return ""
+    words = {word: _OTHER_WORDS[word] for word in _OTHER_WORDS if _OTHER_WORDS[word] in choices}
+    words |= {choice: choice for choice in choices}
+    found = get_close_matches(given.lower(), list(words), n=1)
+    return f" (did you mean {words[found[0]]!r}?)" if found else ""
+
+
+def bad_choice(name: str, given: object, choices: Sequence[str]) -> list[str]:
+    """A problem with an option that takes one of some words; empty: none."""
+    if isinstance(given, str) and given in choices:
+        return []
+    expected = ", ".join(f'"{choice}"' for choice in choices)
+    return [f"{name} = {given!r}: expected {expected}{likely(given, choices)}"]
 
 
 def seek_start(*, offset: object, timestamp: object) -> Start:
@@ -181,10 +208,12 @@ class ConsumedPartition:
     Args:
         reset: where to go on if an offset is not in the log; None: that is an error.
         is_of_group: a group reads it.
+        deserializers: what is handed out has keys and values as these make them.
 
     Attributes:
         start: where to begin, as long as only a leader knows which offset that is.
         found_at: which offset that was, if a later request may find another one.
+        last_consumed: offset of the record that was handed out last; None: none was.
         position: offset of the next record to hand out; None: not known yet.
         position_epoch: leader epoch of the record before the position; -1: not known.
         fetch_offset, fetch_epoch: the same for the next record to fetch.
@@ -210,14 +239,18 @@ class ConsumedPartition:
         *,
         reset: Start | None = None,
         is_of_group: bool = False,
+        deserializers: Deserializers | None = None,
     ) -> None:
         self.key, self._events, self._reset = key, events, reset
+        self._deserializers = deserializers
         self.topic, self.partition = key
         self.version = 0
         self.is_paused = self.is_held_back = self.is_released = False
         self.undelivered = CompletedFetches()
         self.high_watermark: int | None = None
         self._told_of = b""  # the topic that the high watermark is of
+        self.last_consumed: int | None = None
+        self._consumed_before: int | None = None  # before the last batch
         self._backoff = Backoff(random, PAUSES)
         self.ownership = PartitionOwnership() if is_of_group else None
         self._begin(start)
@@ -375,11 +408,16 @@ class ConsumedPartition:
             self._pass_over(self.fetch_offset)
             return None
         return ConsumedBatch(
-            *self.key, parts, high_watermark=self.high_watermark, ownership=self.ownership
+            *self.key,
+            parts,
+            high_watermark=self.high_watermark,
+            ownership=self.ownership,
+            deserializers=self._deserializers,
         )
 
-    def advance(self, position: int) -> None:
-        """Everything before `position` was handed out."""
+    def advance(self, position: int, *, last: int) -> None:
+        """Everything before `position` was handed out, the record at offset `last` as the last."""
+        self._consumed_before, self.last_consumed = self.last_consumed, last
         self._read_end = position
         self._pass_over(position)
 
@@ -405,6 +443,7 @@ class ConsumedPartition:
         """Records from `position` on are handed out again; `epoch`: of the record before."""
         self.version += 1
         self.undelivered.clear()
+        self.last_consumed = self._consumed_before
         self.position = self.fetch_offset = self._read_end = position
         self.position_epoch = self.fetch_epoch = epoch
         self.error = None

@@ -15,9 +15,10 @@ from raftmq.errors import RaftmqError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord, Work
+    from raftmq.client.consumer.batch import ConsumedBatch, Work
     from raftmq.client.consumer.fetch_collector import FetchCollector
     from raftmq.client.consumer.partition_state import ConsumedPartition
+    from raftmq.client.consumer.record import ConsumerRecord
 
 
 # -- Shared batch ---------------------------------------------------------------------------------
@@ -70,10 +71,13 @@ class SharedBatch:
 
 
 def _decodable(batch: ConsumedBatch) -> list[ConsumerRecord]:
-    """Records up to the first that cannot be decoded; its error is raised once it is the first."""
+    """Records up to the first that cannot be decoded; its error is raised once it is the first.
+
+    They are raw: deserializers are the program's, and may take their time in its threads.
+    """
     found: list[ConsumerRecord] = []
     try:
-        found.extend(batch)
+        found.extend(batch.raw)
     except RaftmqError:
         if not found:  # the first record: nothing to hand out before it
             raise
@@ -121,6 +125,10 @@ class RecordIterator:
     def position(self, state: ConsumedPartition) -> int | None:
         """Offset of the next record of a partition."""
         return self._delivery.position(state, self._newest)
+
+    def last_consumed(self, state: ConsumedPartition) -> int | None:
+        """Offset of the last record of a partition."""
+        return self._delivery.last_consumed(state, self._newest)
 
     def has_moved(self) -> bool:
         """Whether a record was handed out since the last call."""

@@ -74,6 +74,22 @@ class Subscription:
         """The next error of a topic as a whole, to be raised; it comes again if the cause lasts."""
         return self._problems.pop(0) if self._problems else None
 
+    def missing(self) -> UnknownTopicOrPartition | None:
+        """The error of a topic or partition that does not exist as far as brokers say now, for a
+        program that waits no longer: `take_problem` gives it some time to appear.
+        """
+        for topic in sorted(self._own):
+            told = self._routes.topic(topic)
+            if told is None or told.topic_id is not None:
+                continue
+            if isinstance(_why_unknown(topic, told.error), UnknownTopicOrPartition):
+                return _no_topic(topic)
+        for state in self.states.values():
+            told = self._routes.topic(state.topic)
+            if told and told.topic_id is not None and state.partition not in told.places:
+                return _no_partition(state, told)
+        return None
+
     def find(self, topic: str, partition: int) -> ConsumedPartition:
         """Raises InvalidConfig: the partition is not read."""
         state = self.states.get((topic, partition))
@@ -165,18 +181,14 @@ class Subscription:
         # A watched topic: its reader, another member, gets the error.
         if topic not in self._own:
             return
-        error = error_for(number or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}")
+        error = _why_unknown(topic, number)
         if not error.retriable:  # an invalid name, for example
             self._keep_problem(error)
         elif now >= self._unknown_since.setdefault(topic, now) + UNKNOWN_SECONDS_MAX:
             del self._unknown_since[topic]
             # Other retriable errors say nothing about the topic.
             if isinstance(error, UnknownTopicOrPartition):
-                self._keep_problem(
-                    UnknownTopicOrPartition(
-                        f"no topic {topic!r}; `raftmq topic create {topic}` creates it"
-                    )
-                )
+                self._keep_problem(_no_topic(topic))
 
     def _keep_problem(self, error: RaftmqError) -> None:
         """Keep an error for the program, once however often it is found."""
@@ -208,16 +220,19 @@ class Subscription:
                 )
             )
         elif state.partition not in told.places and _is_missing(state, now=now):
-            count = len(told.places)
-            state.fail(
-                UnknownTopicOrPartition(f"{state} does not exist: the topic has {count} partitions")
-            )
+            state.fail(_no_partition(state, told))
         return state.error is not None
 
     def _add(self, key: Key, start: Start) -> None:
         reset, is_of_group = self._options.reset, self._options.group is not None
         self.states[key] = ConsumedPartition(
-            key, start, self._random, self._events, reset=reset, is_of_group=is_of_group
+            key,
+            start,
+            self._random,
+            self._events,
+            reset=reset,
+            is_of_group=is_of_group,
+            deserializers=self._options.deserializers,
         )
 
 
@@ -226,3 +241,17 @@ def _is_missing(state: ConsumedPartition, *, now: float) -> bool:
     if not state.failures:  # the wait starts at the first refresh without it
         state.on_failure(None, now=now)
     return now >= state.failed_since + UNKNOWN_SECONDS_MAX
+
+
+def _why_unknown(topic: str, number: int) -> RaftmqError:
+    """The error of a topic that metadata lack."""
+    return error_for(number or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}")
+
+
+def _no_topic(topic: str) -> UnknownTopicOrPartition:
+    return UnknownTopicOrPartition(f"no topic {topic!r}; `raftmq topic create {topic}` creates it")
+
+
+def _no_partition(state: ConsumedPartition, told: TopicRoutes) -> UnknownTopicOrPartition:
+    count = len(told.places)
+    return UnknownTopicOrPartition(f"{state} does not exist: the topic has {count} partitions")

@@ -30,8 +30,9 @@ from tests.simulation.raft.checks import demand
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord
+    from raftmq.client.consumer.batch import ConsumedBatch
     from raftmq.client.consumer.consumer import Batches, Consumer
+    from raftmq.client.consumer.record import ConsumerRecord
     from tests.simulation.brokers.group_plan import GroupPlan
     from tests.simulation.brokers.ledger import Spot
     from tests.simulation.brokers.world import World

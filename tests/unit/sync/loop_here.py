@@ -104,6 +104,7 @@ async def threaded_alone(
     """The same of no group."""
     async with here.connected(name) as cluster, trio.open_nursery() as nursery:
         loop = LoopHere(nursery)
-        consumer = AsyncConsumer(cluster, ("orders",), options, random=Random(name))
+        topics = () if "assign" in options else ("orders",)
+        consumer = AsyncConsumer(cluster, topics, options, random=Random(name))
         yield loop, Consumer(loop, consumer, set())
         nursery.cancel_scope.cancel()

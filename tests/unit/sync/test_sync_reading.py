@@ -6,6 +6,9 @@ from itertools import islice
 from threading import Thread
 from typing import TYPE_CHECKING
 
+import pytest
+
+from raftmq.errors import UnknownTopicOrPartition
 from tests.unit.client.group.grouped import grouped
 from tests.unit.sync.loop_here import threaded_alone
 
@@ -68,3 +71,36 @@ async def test_threads_share_what_there_is(autojump_clock: MockClock) -> None:
         async with threaded_alone(here, "a", start="earliest", max_poll_records=7) as (loop, c):
             await loop.run(lambda: read_all(c))
         assert sorted(found) == list(range(MANY))
+
+
+@pytest.mark.parametrize("seconds", [1.0, 7.0])
+async def test_a_topic_that_does_not_exist(seconds: float, autojump_clock: MockClock) -> None:
+    """No record for so long, and brokers say that there is no such topic: an error, as an end would
+    look as if all had been read."""
+
+    def read(consumer: Consumer) -> None:
+        with consumer, pytest.raises(UnknownTopicOrPartition, match="no topic 'orders'"):
+            list(consumer.records(timeout=seconds))
+
+    async with grouped(1) as here:
+        del here.world.topics["orders"]
+        async with threaded_alone(here, "a") as (loop, consumer):
+            await loop.run(lambda: read(consumer))
+
+
+async def test_a_partition_that_does_not_exist(autojump_clock: MockClock) -> None:
+    """Likewise, for batches; a topic without records just ends."""
+
+    def read(consumer: Consumer) -> None:
+        with consumer, pytest.raises(UnknownTopicOrPartition, match="the topic has 1 partitions"):
+            list(consumer.batches(timeout=1))
+
+    def read_nothing(consumer: Consumer) -> None:
+        with consumer:
+            assert list(consumer.records(timeout=1)) == list(consumer.batches(timeout=1)) == []
+
+    async with grouped(1) as here:
+        async with threaded_alone(here, "a", assign=[("orders", 3)]) as (loop, consumer):
+            await loop.run(lambda: read(consumer))
+        async with threaded_alone(here, "b") as (loop, consumer):
+            await loop.run(lambda: read_nothing(consumer))

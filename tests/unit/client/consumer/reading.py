@@ -17,7 +17,7 @@ from tests.unit.client.world import World, batch, open_world
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from raftmq.client.consumer.batch import ConsumerRecord
+    from raftmq.client.consumer.record import ConsumerRecord
     from raftmq.client.routing.cluster import Cluster
 
 

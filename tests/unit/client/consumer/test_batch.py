@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.client.consumer.batch import BatchPart, ConsumedBatch, ConsumerRecord
+from raftmq.client.consumer.batch import BatchPart, ConsumedBatch
+from raftmq.client.consumer.record import ConsumerRecord
 from raftmq.wire.batch.records import RecordBatch
 from tests.unit.client.consumer.pieces import data_at
 
@@ -34,14 +35,14 @@ def test_columns_and_records() -> None:
     assert [record.tags for record in records] == list(batch.tags) == [("x",), (), ("x", "y")]
     assert [record.headers for record in records] == list(batch.headers)
     assert all(type(record) is ConsumerRecord for record in records)
-    assert repr(batch) == "<ConsumedBatch t-3 offsets 10 to 13>"
+    assert repr(batch) == "<ConsumedBatch t-3: 3 records, offsets 10 through 12>"
 
 
 def test_a_part_of_a_batch() -> None:
     """Only these records; reading goes on behind them."""
     batch = ConsumedBatch("t", 0, [BatchPart(rich(), 1, 2)], high_watermark=20)
     assert (len(batch), batch.base_offset, batch.end_offset) == (1, 11, 12)
-    assert [record[2:6] for record in batch] == [(11, 1000, 7, b"b")]
+    assert [(it.offset, it.timestamp, it.key, it.value) for it in batch] == [(11, 1000, 7, b"b")]
 
 
 def test_several_batches_are_one() -> None:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from raftmq.client.consumer.batch import ConsumerRecord
     from raftmq.client.consumer.consumer import Consumer
+    from raftmq.client.consumer.record import ConsumerRecord
 
 PARTITIONS = 3
 BATCHES = 4

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.client.consumer.batch import ConsumerRecord
+from raftmq.client.consumer.record import ConsumerRecord
 from raftmq.errors import Closed, InvalidConfig, UnknownTopicOrPartition
 from raftmq.wire.messages.fetch import Fetch
 from raftmq.wire.messages.metadata import Metadata
 from tests.unit.client.consumer.reading import (
     append,
     append_at,
+    append_control,
     consumer,
     reading,
     take,
@@ -69,6 +70,26 @@ async def test_batches(autojump_clock: MockClock) -> None:
             assert list(second.offsets) == [2, 3]
             assert c.position("u", 0) == 4
             assert await take(c, 1) == ["e"]
+
+
+async def test_the_last_record_that_was_handed_out(autojump_clock: MockClock) -> None:
+    """Of each partition, whether single records or batches; control batches are none (A7.4)."""
+    async with reading(1, 1) as (world, client):
+        append(world, 0, "a", "b", "c")
+        append_control(world, 0)
+        async with consumer(client) as c:
+            assert c.last_consumed("u", 0) is None
+            await take(c, 2)
+            assert c.last_consumed("u", 0) == 1
+            c.seek("u", 0, offset=0)
+            assert (c.last_consumed("u", 0), c.position("u", 0)) == (1, 0)
+            await anext(c.batches(max_records=1))
+            assert (c.last_consumed("u", 0), c.position("u", 0)) == (0, 1)
+            await take(c, 2)
+            assert (c.last_consumed("u", 0), c.position("u", 0)) == (2, 4)
+            assert c.last_consumed("u", 1) is None
+            with pytest.raises(InvalidConfig, match="u-7 is not read by this consumer"):
+                c.last_consumed("u", 7)
 
 
 async def test_partitions_take_turns(autojump_clock: MockClock) -> None:

@@ -24,6 +24,33 @@ def test_what_was_given() -> None:
     assert (options.assign, options.reset) == ([("orders", 0)], FROM_EARLIEST)
 
 
+@pytest.mark.parametrize("word", ["earliest", "latest"])
+def test_where_kafka_has_one_option(word: str) -> None:
+    """`auto_offset_reset` alone says where to begin, too, as in Kafka (A7.6)."""
+    options = consumer_options(["orders"], {"auto_offset_reset": word, "group": "g"})
+    assert (options.start, options.auto_offset_reset) == (word, word)
+    given = {"auto_offset_reset": word, "start": 7}
+    assert consumer_options(["orders"], given).start == 7
+    assert consumer_options(["orders"], {"auto_offset_reset": "none"}).first_start == FROM_LATEST
+
+
+def test_all_that_is_wrong_at_once() -> None:
+    """Options of the consumer, of its group and of its membership."""
+    given = {
+        "start": "begining",
+        "group": "g",
+        "commit": "manuel",
+        "delivery": "at_most_twice",
+        "session_timeout_ms": -1,
+        "fetch_max_bytes": 0,
+    }
+    with pytest.raises(InvalidConfig) as caught:
+        consumer_options([], given)
+    told = [problem.split(" ")[0] for problem in caught.value.problems]
+    names = ["commit", "delivery", "fetch_max_bytes", "session_timeout_ms", "start"]
+    assert sorted(told) == names
+
+
 def test_an_option_that_is_not_known() -> None:
     """With the one that may be meant."""
     with pytest.raises(TypeError, match=r"consumer: no option 'max_poll_record' \(did you mean"):
@@ -51,7 +78,14 @@ def test_options_whose_time_has_not_come(name: str) -> None:
         ([], {"assign": ["orders"]}, "'orders' is not a pair"),
         ([], {"assign": [("orders", True)]}, "('orders', True) is not a pair"),
         (["orders"], {"start": "begin"}, "start = 'begin'"),
+        (["orders"], {"start": "begining"}, "or a datetime (did you mean 'earliest'?)"),
+        (["orders"], {"start": "Latest"}, "or a datetime (did you mean 'latest'?)"),
+        (["orders"], {"start": "zzz"}, "or a datetime"),
         (["orders"], {"auto_offset_reset": "first"}, "auto_offset_reset = 'first'"),
+        (["orders"], {"auto_offset_reset": "earlyest"}, "(did you mean 'earliest'?)"),
+        (["orders"], {"auto_offset_reset": 3}, "auto_offset_reset = 3"),
+        (["orders"], {"group": "g", "commit": "manuel"}, "(did you mean 'manual'?)"),
+        (["orders"], {"value_deserializer": "json"}, "expected a function, such as json.loads"),
         (["orders"], {"max_poll_records": 0}, "max_poll_records = 0"),
         (["orders"], {"fetch_max_bytes": 51 << 20}, "from 1 to 52428800"),
         (["orders"], {"prefetch_bytes": "1"}, "prefetch_bytes = '1'"),

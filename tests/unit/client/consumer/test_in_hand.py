@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from raftmq.client.consumer.batch import ConsumedBatch, PartitionOwnership
+from raftmq.client.consumer.batch import ConsumedBatch
 from raftmq.client.consumer.completed_fetches import CompletedFetches
 from raftmq.client.consumer.group_reader import InFlightRecords, end_of, epoch_before_end
+from raftmq.client.consumer.record import PartitionOwnership
 from tests.unit.client.consumer.pieces import data_at, piece
 
 KEY = ("t", 0)

@@ -13,7 +13,7 @@ from tests.unit.client.consumer.pure_world import PureWorld
 from tests.unit.client.world import batch
 
 if TYPE_CHECKING:
-    from raftmq.client.consumer.batch import ConsumerRecord
+    from raftmq.client.consumer.record import ConsumerRecord
 
 PARTITIONS = 3
 BATCH_BYTES = len(batch(*["0-000"] * 4))

@@ -30,7 +30,7 @@ from tests.unit.client.world import World, batch
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
-    from raftmq.client.consumer.batch import ConsumerRecord
+    from raftmq.client.consumer.record import ConsumerRecord
     from raftmq.client.group.effects import Rebalance
     from raftmq.metadata.image import GroupState
     from tests.simulation.quorum_fake import FakeCluster

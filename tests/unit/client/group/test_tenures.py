@@ -8,6 +8,7 @@ import copy
 import pickle
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 import trio
 
@@ -188,5 +189,5 @@ async def test_a_copy_of_a_record(autojump_clock: MockClock) -> None:
                     await c.commit(made)
                 with pytest.raises(InvalidRequest, match="give the one that was handed out"):
                     c.processing(made)
-            await c.commit(record._replace(value=b"decoded"))
+            await c.commit(msgspec.structs.replace(record, value=b"decoded"))
             assert here.committed(0) == 1

@@ -1,0 +1,157 @@
+"""`value_deserializer` and `key_deserializer`: what they make, and records that they refuse."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from raftmq.client.consumer.record import ConsumerRecord
+from raftmq.errors import UndecodableRecord
+from raftmq.wire.batch.records import encode_batch
+from tests.unit.client.consumer.reading import append, consumer, reading
+from tests.unit.client.group.grouped import grouped
+from tests.unit.sync.loop_here import threaded_alone
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from raftmq.client.consumer.consumer import Consumer
+    from raftmq.sync.consumer import Consumer as SyncConsumer
+
+
+async def seen(c: Consumer, count: int) -> list[object]:
+    """What is handed out: values, and offsets of records that could not be read."""
+    found: list[object] = []
+    for _ in range(count):
+        try:
+            found.append((await anext(c)).value)
+        except UndecodableRecord as error:
+            found.append(f"bad {error.offset}")
+    return found
+
+
+async def test_keys_and_values(autojump_clock: MockClock) -> None:
+    """Each has what its function makes; None stays None, and the size is that of what was sent."""
+    async with reading(1) as (world, client):
+        data = encode_batch(values=[b"[1, 2]", None], keys=[b"k", None], timestamp=1)
+        world.topics["u"].partitions[0].append(bytes(data))
+        options = {"value_deserializer": json.loads, "key_deserializer": bytes.decode}
+        async with consumer(client, **options) as c:
+            first, second = await anext(c), await anext(c)
+            assert (first.key, first.value, first.size) == ("k", [1, 2], 7)
+            assert (second.key, second.value, second.size) == (None, None, 0)
+            assert isinstance(first, ConsumerRecord)
+            c.seek("u", 0, offset=0)
+            batch = await anext(c.batches())
+            assert (list(batch.keys), list(batch.values)) == (["k", None], [[1, 2], None])
+            assert list(batch) == [first, second]
+            assert list(batch.raw.values) == [b"[1, 2]", None]
+
+
+async def test_reading_goes_on_behind_a_record(autojump_clock: MockClock) -> None:
+    """The first, one in the midst and the last of a batch cannot be read: each is raised once, with
+    the record as it was sent."""
+    async with reading(1) as (world, client):
+        append(world, 0, "{", "1", "x", "2", "}")
+        append(world, 0, "3")
+        async with consumer(client, value_deserializer=json.loads) as c:
+            assert await seen(c, 6) == ["bad 0", 1, "bad 2", 2, "bad 4", 3]
+            assert (c.position("u", 0), c.last_consumed("u", 0)) == (6, 5)
+            c.seek("u", 0, offset=2)
+            with pytest.raises(UndecodableRecord) as caught:
+                await anext(c)
+            assert str(caught.value).startswith(
+                "u-0 offset 2: value_deserializer: JSONDecodeError: Expecting value"
+            )
+            assert caught.value.record == ConsumerRecord("u", 0, 2, 1000, None, b"x")
+            assert isinstance(caught.value.__cause__, ValueError)
+            assert (c.position("u", 0), c.last_consumed("u", 0)) == (3, 2)
+
+
+async def test_a_batch_with_a_record_that_cannot_be_read(autojump_clock: MockClock) -> None:
+    """Its values fail, by the record; its raw ones do not, and the next batch comes."""
+    async with reading(1) as (world, client):
+        append(world, 0, "1", "x", "2")
+        append(world, 0, "3")
+        async with consumer(client, value_deserializer=json.loads) as c:
+            batches = c.batches(max_records=3)
+            batch = await anext(batches)
+            for _ in range(2):
+                with pytest.raises(UndecodableRecord, match="u-0 offset 1: value_deserializer"):
+                    _ = batch.values
+            assert list(batch.raw.values) == [b"1", b"x", b"2"]
+            rows = iter(batch)
+            assert next(rows).value == 1
+            with pytest.raises(UndecodableRecord):
+                next(rows)
+            assert [record.value for record in rows] == [2]
+            assert list((await anext(batches)).values) == [3]
+
+
+@pytest.mark.parametrize("mode", ["batch", "record", "manual", "before"])
+async def test_what_a_group_commits(mode: str, autojump_clock: MockClock) -> None:
+    """A program that goes on has done with the record; one that ends over it gets it again, but
+    for "before" (A11.2)."""
+    async with grouped(1) as here:
+        here.append(0, "1", "x", "2")
+        options = {"commit": mode, "value_deserializer": json.loads}
+
+        async def read_two() -> None:
+            async with here.consumer("a", **options) as c:
+                await anext(c)
+                await anext(c)
+
+        with pytest.raises(UndecodableRecord):
+            await read_two()
+        assert (here.committed(0) or 0) <= (3 if mode == "before" else 1)
+        if mode == "before":
+            return
+        async with here.consumer("a", **options) as c:
+            found = await seen(c, 3 - (here.committed(0) or 0))
+            assert found[-2:] == ["bad 1", 2]
+            if mode == "manual":
+                await c.commit()
+        assert here.committed(0) == 3
+
+
+async def test_the_record_of_the_error_can_be_committed(autojump_clock: MockClock) -> None:
+    """It was handed out with the error, so it bears the mark of what was handed out."""
+    async with grouped(1) as here:
+        here.append(0, "x", "2")
+        options = {"commit": "manual", "value_deserializer": json.loads}
+        async with here.consumer("a", **options) as c:
+            with pytest.raises(UndecodableRecord) as caught:
+                await anext(c)
+            await c.commit(caught.value.record)
+            assert here.committed(0) == 1
+            record = await anext(c)
+            with c.processing(record):
+                await c.commit(record)
+            assert here.committed(0) == 2
+
+
+async def test_in_a_thread(autojump_clock: MockClock) -> None:
+    """The function runs in the program's thread; the same iteration goes on behind a record."""
+
+    def read(consumer: SyncConsumer) -> None:
+        with consumer:
+            records = consumer.records(timeout=0.5)
+            assert next(records).value == 1
+            with pytest.raises(UndecodableRecord, match="orders-0 offset 1"):
+                next(records)
+            assert consumer.last_consumed("orders", 0) == 1
+            assert [record.value for record in records] == [2]
+            consumer.seek("orders", 0, offset=1)
+            with pytest.raises(UndecodableRecord, match="orders-0 offset 1"):
+                list(consumer.records(timeout=0.5))
+            assert [record.value for record in consumer.records(timeout=0.5)] == [2]
+            consumer.seek("orders", 0, offset=2)
+            assert [list(batch.values) for batch in consumer.batches(timeout=0.5)] == [[2]]
+
+    async with grouped(1) as here:
+        here.append(0, "1", "x", "2")
+        options = {"start": "earliest", "value_deserializer": json.loads}
+        async with threaded_alone(here, "a", **options) as (loop, threaded):
+            await loop.run(lambda: read(threaded))
