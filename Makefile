@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo spark-demo check first-share second-share test cluster-share fault-share virtual-share unit-share static wheel sim crashes jepsen soak bench format clean
+.PHONY: help venv demo spark-demo check first-share second-share test cluster-share fault-share virtual-share unit-share static docs wheel sim crashes jepsen soak bench format clean
 
 help:  ## This list
 	@sed -En 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -69,7 +69,7 @@ second-share: $(STAMP)
 SHARES ?= 1
 test: $(STAMP)  ## Everything that CI runs: check, the wheel, the tests on a real kernel
 	@$(MAKE) --no-print-directory --jobs $(SHARES) --output-sync=target \
-		cluster-share fault-share virtual-share static wheel unit-share
+		cluster-share fault-share virtual-share static docs wheel unit-share
 
 cluster-share: $(STAMP)
 	$(BIN)/pytest $(WHOLE) tests/cluster
@@ -108,6 +108,9 @@ crashes: $(STAMP)  ## Simulated crashes of one log, the same way
 
 jepsen: $(STAMP)  ## A real cluster, broken in many ways for a minute (root): SEED=7, ARGS= for the rest
 	$(BIN)/python jepsen-like run --nemesis all $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+docs: $(STAMP)  ## The pages as a site, with the reference out of docstrings: build/docs/index.html
+	$(BIN)/sphinx-build -W --keep-going -E -q -b html docs build/docs
 
 soak: $(STAMP)  ## The same tests with large counts, for before a release (root)
 	$(BIN)/python -m tests.property.fuzz --count 1000000
