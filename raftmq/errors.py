@@ -78,6 +78,7 @@
     ├── Disconnected            the connection ended before the answer came
     ├── Unreachable             no connection to an address, or no listening there
     ├── RemoteProtocolError     a peer broke the protocol; its connection was closed
+    │   └── ForeignProtocol     ... as it speaks another one: HTTP, TLS, Kafka's
     ├── StorageError            the disk refused; that log is offline until a restart
     │   ├── DirectoryInUse      another process holds the data directory
     │   └── CorruptJournal      the quorum's own files are damaged, or not this node's
@@ -118,6 +119,7 @@ __all__ = [
     "FencedInstanceId",
     "FencedLeaderEpoch",
     "FetchSessionIdNotFound",
+    "ForeignProtocol",
     "GroupIdNotFound",
     "GroupMaxSizeReached",
     "GroupSubscribedToTopic",
@@ -712,6 +714,14 @@ class Unreachable(RaftmqError):
 class RemoteProtocolError(RaftmqError):
     code = ErrorCode.NETWORK_EXCEPTION  # Kafka's for any failed connection
     retriable = True  # over a new connection
+
+
+class ForeignProtocol(RemoteProtocolError):
+    """`stranger`: what the other side is, such as "HTTP"."""
+
+    def __init__(self, what: str, stranger: str = "") -> None:
+        self.stranger = stranger
+        super().__init__(what)
 
 
 class ServerError(RaftmqError):

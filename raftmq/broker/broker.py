@@ -36,6 +36,7 @@ from raftmq.broker.lifetime import (
 )
 from raftmq.broker.meta import open_meta
 from raftmq.broker.metadata_changes import MetadataChanges
+from raftmq.broker.metadata_news import MetadataNews
 from raftmq.broker.replication.isr_proposals import IsrProposals
 from raftmq.broker.replication.leader_fetcher import Fetchers
 from raftmq.broker.replication.replica_repair import DamageReports
@@ -61,9 +62,10 @@ from raftmq.model import Address
 from raftmq.partition.storage.directory import open_log_directory, run_in_thread, wall_clock_ms
 from raftmq.rpc.context import ServerIdentity
 from raftmq.rpc.peers import Peers
-from raftmq.rpc.protocol import connections_within
+from raftmq.rpc.protocol import RpcLimits, connections_within, logs_within
 from raftmq.rpc.server import RpcServer
 from raftmq.rpc.trio_channel import TrioConnector
+from raftmq.version import __version__
 from raftmq.wire.messages.hello import Hello
 
 if TYPE_CHECKING:
@@ -79,7 +81,6 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.network import Network
-    from raftmq.rpc.protocol import RpcLimits
     from raftmq.rpc.server import Handler, Handlers
     from raftmq.wire.bodies import Request
 
@@ -140,7 +141,9 @@ def authorize(context: RequestContext, request: Request) -> None:
 # -- Broker ---------------------------------------------------------------------------------------
 
 
-SOFTWARE = "raftmq"  # what this side calls itself in Hello
+SOFTWARE = f"raftmq {__version__}"  # what this side calls itself in Hello
+# Below, some hundreds of partitions or connections use up all of them: Linux's default is 1024.
+DESCRIPTORS_FEW = 4096
 
 # How long a report of damage waits for metadata that is up to date; it is tried again after that.
 CATCH_UP_MS = 5000
@@ -230,13 +233,14 @@ class Broker:
         self._expiry = OffsetExpiry(self._coordinator, self.clock.confirmed_ms)
         self._producer_ids = ProducerIdAllocation(node_id, self._link, broker_epoch=self._epoch.get)
         self.replicas = self._make_replicas(high_watermarks)
-        self.lifetime = self._make_lifetime()
+        limits = self._limits()
+        self.lifetime = self._make_lifetime(logs_max=self._logs_max(limits))
         self._waiting_fetches = FetchPurgatory()
         self._server = RpcServer(
             ServerIdentity(settings.cluster_id, node_id),
             table_of(self._families()),
             authorize=authorize,
-            limits=self._limits(),
+            limits=limits,
             metadata_version=lambda: quorum.image.version,
             on_batch=self._waiting_fetches.on_batch,
             on_left=on_left,
@@ -276,12 +280,24 @@ class Broker:
         wanted = limits.connections_max
         found = connections_within(descriptors, wanted=wanted, logs=logs)
         # An operator who asked for more has to see that it is fewer.
-        level = logging.WARNING if found < wanted else logging.INFO
+        is_asked_for = wanted != RpcLimits().connections_max
+        level = logging.WARNING if found < wanted and is_asked_for else logging.INFO
         what = "connections: max=%d wanted=%d descriptors=%d logs=%d"
         logger.log(level, what, found, wanted, descriptors, logs)
+        if descriptors < DESCRIPTORS_FEW:
+            what = (
+                "few file descriptors: limit=%d, raise it (LimitNOFILE, ulimit -n) to 65536 or more"
+            )
+            logger.warning(what, descriptors)
         return replace(limits, connections_max=found)
 
-    def _make_lifetime(self) -> Lifetime:
+    def _logs_max(self, limits: RpcLimits) -> int:
+        descriptors = self._host.descriptors_max
+        if descriptors == sys.maxsize:  # unlimited, or simulated
+            return 0
+        return logs_within(descriptors, connections=limits.connections_max)
+
+    def _make_lifetime(self, *, logs_max: int) -> Lifetime:
         settings = self.settings
         endpoints = tuple(
             Endpoint(one.name, one.advertised.host, one.advertised.port)
@@ -289,7 +305,7 @@ class Broker:
         )
         boot_id = self._host.files.boot_id()
         return Lifetime(
-            BrokerProfile(settings.node_id, endpoints, boot_id, settings.rack),
+            BrokerProfile(settings.node_id, endpoints, boot_id, settings.rack, logs_max),
             self._meta,
             self.quorum,
             self._link,
@@ -370,6 +386,7 @@ class Broker:
                 await nursery.start(self._listen, listener)
             for task in (
                 self.office.run,
+                MetadataNews(self.settings.node_id, self.quorum, lambda: self.office.is_held).run,
                 self._fetchers.run,
                 self._proposals.run,
                 self._producer_ids.run,

@@ -313,12 +313,12 @@ class ControllerLeadership:
         if not term.is_current:
             return  # the nursery is about to be cancelled
         self._term = term
-        logger.info("in office: node=%d term=%d", self._node_id, leadership.term)
+        logger.info("controller elected: node=%d term=%d", self._node_id, leadership.term)
         try:
             await term.run(image)  # until the nursery of the term is cancelled
         finally:
             self._term = None
-            logger.info("out of office: node=%d term=%d", self._node_id, leadership.term)
+            logger.info("controller no more: node=%d term=%d", self._node_id, leadership.term)
 
     async def _confirmed(self) -> MetadataImage:
         """An image with all that was acknowledged before this term."""
@@ -328,6 +328,6 @@ class ControllerLeadership:
                 return await self._quorum.read_barrier()
             # Too early after the election, or deposed: then `_hold` cancels this.
             except (NotController, QuorumBusy) as error:
-                logger.info("no office yet: node=%d reason=%s", self._node_id, error)
+                logger.info("not controller yet: node=%d reason=%s", self._node_id, error)
             # A busy quorum needs a moment; `_hold` ends the loop.
             await trio.sleep(BARRIER_PAUSE_SECONDS)

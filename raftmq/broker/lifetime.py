@@ -63,12 +63,14 @@ class BrokerProfile(NamedTuple):
 
     Attributes:
         boot_id: of the machine; see `Files.boot_id`. Another one means that the page cache is lost.
+        logs_max: how many partitions it has file descriptors for; 0: any number.
     """
 
     broker_id: int
     endpoints: tuple[Endpoint, ...]
     boot_id: str
     rack: str | None = None
+    logs_max: int = 0
 
 
 class LifetimeEnvironment(NamedTuple):
@@ -239,6 +241,7 @@ class Lifetime:
             rack=profile.rack,
             feature_level_max=SUPPORTED_LEVEL,
             software_version=__version__,
+            logs_max=profile.logs_max,
             previous_broker_epoch=meta.broker_epoch,
             boot_id=profile.boot_id,
             clean_shutdown_epoch=meta.clean_shutdown_epoch,

@@ -139,6 +139,7 @@ class RegisterBroker(Command, frozen=True, tag=1):
     damaged: tuple[tuple[bytes, int], ...] = ()  # lost records below their durable checkpoint
     expected_broker_epoch: int | None = None  # of the registration there; -1: none, None: any
     software_version: str = ""  # for operators; older brokers do not tell it
+    logs_max: int = 0  # partitions that its file descriptors allow; 0: not known
 
 
 class FenceBroker(Command, frozen=True, tag=2):

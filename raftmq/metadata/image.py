@@ -73,8 +73,10 @@ class BrokerState(Value, frozen=True):
     pending_since: int = NO_EPOCH  # the version at which `pending` last grew
     damaged: tuple[tuple[bytes, int], ...] = ()  # partitions whose replica here lost data; sorted
     disk_epoch: int = NO_EPOCH  # broker epoch when last unfenced: its disk has this one or a later
-    # For operators. No rule of `apply` may read it: nodes of an earlier version do not keep it.
+    # For operators, and for plans of topics. No rule of `apply` may read these two: nodes of an
+    # earlier version do not keep them.
     software_version: str = ""
+    logs_max: int = 0  # partitions that its file descriptors allow; 0: not known
 
 
 class TopicState(Value, frozen=True):

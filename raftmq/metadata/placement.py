@@ -67,6 +67,25 @@ def hosts_of(image: MetadataImage) -> list[BrokerUsage]:
     ]
 
 
+def check_room(image: MetadataImage, added: Mapping[int, int]) -> None:
+    """
+    Args:
+        added: by broker, how many replicas are to be placed on it.
+
+    Raises:
+        InvalidPartitions: a broker has not so many file descriptors.
+    """
+    for broker_id, count in sorted(added.items()):
+        broker, hosted = image.brokers.get(broker_id), len(image.hosted_by(broker_id))
+        if broker is None or not broker.logs_max or hosted + count <= broker.logs_max:
+            continue
+        raise InvalidPartitions(
+            f"{count} more partitions do not fit on broker {broker_id}, which has file descriptors"
+            f" for {broker.logs_max} and hosts {hosted}: ask for fewer, or raise its limit"
+            " (LimitNOFILE, ulimit -n) and restart it"
+        )
+
+
 def place(
     hosts: Sequence[BrokerUsage], *, partition_count: int, replication_factor: int, chance: Random
 ) -> Assignments:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVarTuple
 import trio
 
 from raftmq.disk.files import FileSlice, WouldBlock
-from raftmq.errors import RemoteProtocolError, StorageError
+from raftmq.errors import ForeignProtocol, RemoteProtocolError, StorageError
 from raftmq.rpc.network import TcpStream, drop_front
 from raftmq.rpc.reply import memory_bytes, payload_length
 from raftmq.wire.frames import FrameReader
+from raftmq.wire.strangers import HTTP, HTTP_ANSWER, QUORUM
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -373,12 +374,24 @@ class Connection:
         try:
             await task()  # until the stream ends, or the connection's scope is cancelled
             self.end("the other side hung up")
+        except ForeignProtocol as error:
+            await self._turn_away(error)  # for FINISH_SECONDS_MAX at most
         # A peer that breaks the protocol, or a file that cannot be read, is a fault to see.
         except (RemoteProtocolError, StorageError, EOFError) as error:
             self.end(str(error), is_fault=True)
         # Connections break in everyday life: restarts, clients that exit.
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self.end(str(error) or repr(error))
+
+    async def _turn_away(self, error: ForeignProtocol) -> None:
+        """Answer HTTP in its own words: else its user searches for the fault elsewhere."""
+        if error.stranger == QUORUM:  # `raftmq quorum status` tries the addresses of brokers
+            self.end(str(error))
+            return
+        if error.stranger == HTTP:
+            self.outbox.put(HTTP_ANSWER)
+            self.outbox.flush()
+        await self.finish(str(error))
 
     async def _watch(self, look: Callable[[float], float]) -> None:
         while True:

@@ -170,9 +170,17 @@ def connections_within(descriptors_max: int, *, wanted: int, logs: int) -> int:
         logs: that exist now, each with an open file. As many descriptors as connections get are
             reserved for logs to come.
     """
-    others = min(OTHER_DESCRIPTORS, descriptors_max // 4)
-    spare = descriptors_max - others - logs
+    spare = descriptors_max - _other_descriptors(descriptors_max) - logs
     return min(wanted, max(CONNECTIONS_LEAST, spare // 2))
+
+
+def logs_within(descriptors_max: int, *, connections: int) -> int:
+    """How many logs there may be while clients have so many connections."""
+    return max(0, descriptors_max - _other_descriptors(descriptors_max) - connections)
+
+
+def _other_descriptors(descriptors_max: int) -> int:
+    return min(OTHER_DESCRIPTORS, descriptors_max // 4)
 
 
 # -- Offer ----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.errors import RemoteProtocolError
+from raftmq.wire.strangers import refuse_strangers
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -58,6 +59,7 @@ class FrameReader:
         self._header_bytes_max = header_bytes_max
         self._pieces: list[bytes | bytearray] = []  # of a frame that is not complete yet
         self._buffered_bytes = self._needed_bytes = 0
+        self._is_first = True
 
     @property
     def buffered_bytes(self) -> int:
@@ -76,7 +78,11 @@ class FrameReader:
         Raises:
             RemoteProtocolError: a length over its limit, or two that contradict each other. The
                 frames that `data` completed before that one are lost with the connection.
+            ForeignProtocol: these are the first bytes, and of another protocol.
         """
+        if self._is_first:
+            self._is_first = False
+            refuse_strangers(data)
         if self._pieces:
             self._keep(data)
             if self._buffered_bytes < self._needed_bytes:

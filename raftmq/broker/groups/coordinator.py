@@ -452,7 +452,7 @@ class GroupCoordinator:
 
     def _let_go(self, slot: OwnedSlot) -> None:
         """Members that wait get an error at once, and look up the new coordinator."""
-        logger.info("slot let go: slot=%d epoch=%d", slot.slot, slot.slot_epoch)
+        logger.debug("slot let go: slot=%d epoch=%d", slot.slot, slot.slot_epoch)
         slot.pipeline.abandon()
         error = NotCoordinator(f"slot {slot.slot} belongs to another broker now: look it up again")
         for hosted in slot.groups.values():
@@ -490,7 +490,8 @@ class GroupCoordinator:
                 self._host(slot, self._group(slot, name, image))
         for slot in slots:
             slot.is_loaded = True
-        logger.info("slots taken: slots=%d groups=%d", len(slots), self.slots.group_count)
+        # How many slots there are is told by `MetadataNews`, in one line.
+        logger.debug("slots loaded: slots=%d groups=%d", len(slots), self.slots.group_count)
 
     def _group(self, slot: OwnedSlot, name: str, image: MetadataImage) -> Group:
         """As it was saved last, or new."""

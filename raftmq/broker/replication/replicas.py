@@ -278,7 +278,10 @@ class Replicas:
         # Kept, not deleted: the metadata may be behind (decision 0030).
         for key in sorted(found.keys() - set(known)):
             self._unknown[key] = LogId(found[key][0], key.partition)
-            logger.info("log of a topic that is not known yet: %s", self._unknown[key].name)
+        if self._unknown:
+            first = next(iter(self._unknown.values())).name
+            what = "logs of topics that are not known yet: count=%d first=%s"
+            logger.info(what, len(self._unknown), first)
         # All logs before the registration, which reports their damage.
         await self._open(known, image)
         self._told = frozenset(self.damaged())

@@ -35,7 +35,7 @@ from raftmq.metadata.commands import (
     ElectLeader,
     PartitionId,
 )
-from raftmq.metadata.placement import creation, growth, hosts_of, place
+from raftmq.metadata.placement import check_room, creation, growth, hosts_of, place
 from raftmq.rpc.reply import Reply
 from raftmq.topic_config import TOPIC_KEYS, TopicConfig, TopicKey, parse_topic_config
 from raftmq.wire.bodies import ABSENT, ID_BYTES, PartitionOutcome, TopicOutcome, clip_message
@@ -118,6 +118,7 @@ class TopicPlanner:
         self._doubt, self.lacks_brokers = doubt, False
         self._known_hosts: list[BrokerUsage] | None = None
         self._left = REQUEST_PARTITIONS_MAX  # partitions that this request may still create
+        self._placed = Counter[int]()  # replicas that it has placed, by broker
 
     def plan_topic(self, wanted: NewTopic) -> Change:
         """
@@ -232,7 +233,9 @@ class TopicPlanner:
 
     def _spend(self, assignments: Assignments) -> Assignments:
         self._check_left(len(assignments))
-        self._left -= len(assignments)
+        placed = self._placed + Counter(member for members in assignments for member in members)
+        check_room(self._image, placed)
+        self._left, self._placed = self._left - len(assignments), placed
         return assignments
 
     def _check_left(self, partition_count: int) -> None:

@@ -191,6 +191,7 @@ def _new_broker(version: int, command: RegisterBroker) -> BrokerState:
         pending_since=version,
         # Cut rather than refused: nodes of earlier versions, which ignore it, refuse nothing.
         software_version=command.software_version[:TEXT_CHARS_MAX],
+        logs_max=command.logs_max,
     )
 
 

@@ -59,7 +59,8 @@ RULES: dict[type[c.Command], Callable[[Draft, Any], c.AnyResult]] = {
     c.ReportDamage: reviews.report_damage,
     c.RaiseLogStart: partitions.raise_log_start,
 }
-assert set(RULES) == set(get_args(c.AnyCommand))
+_UNRULED = {kind.__name__ for kind in {*get_args(c.AnyCommand)} ^ {*RULES}}
+assert not _UNRULED, f"give these a rule in RULES and a place in AnyCommand: {sorted(_UNRULED)}"
 
 
 def apply_bytes(image: MetadataImage, index: int, data: bytes) -> tuple[MetadataImage, c.AnyResult]:

@@ -12,7 +12,13 @@ from raftmq.broker.metadata_changes import CATCH_UP_SECONDS_MAX
 from raftmq.broker.requests.topics import TopicRequests
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import AddPartitions as GrowCommand
-from raftmq.metadata.commands import BeginControlledShutdown, PartitionId, UnfenceBroker
+from raftmq.metadata.commands import (
+    BeginControlledShutdown,
+    BrokerRegistered,
+    PartitionId,
+    RegisterBroker,
+    UnfenceBroker,
+)
 from raftmq.wire.messages.topics import (
     CreatePartitions,
     CreateTopics,
@@ -371,6 +377,28 @@ async def test_a_large_topic_that_is_made_in_part(autojump_clock: MockClock) -> 
     assert (outcome.error, outcome.partition_count) == (ErrorCode.UNKNOWN_TOPIC_ID, 1000)
     assert outcome.message.startswith("1000 of 1001 partitions were made; then: ")
     assert outcome.topic_id is not None
+
+
+async def test_a_topic_that_a_broker_has_no_descriptors_for(autojump_clock: MockClock) -> None:
+    """Two brokers, of which one may open 10 logs: what does not fit is refused before anything is
+    made, with the limit and the way out; what fits is made."""
+    cluster = await cluster_of(None, None)
+    again = RegisterBroker(2, b"j" * 16, bytes([2]) * 16, logs_max=10)
+    result = await cluster.leader.propose(again)
+    assert isinstance(result, BrokerRegistered)
+    await said(cluster, UnfenceBroker(2, result.broker_epoch))
+    cluster.settle()
+    fits, many = (NewTopic("a", 6, 2), NewTopic("b", 5, 2))
+    (small, refused) = await create(cluster, fits, many)
+    assert small.error == ErrorCode.NONE
+    assert refused.error == ErrorCode.INVALID_PARTITIONS
+    for part in ("do not fit on broker 2", "descriptors for 10", "LimitNOFILE, ulimit -n"):
+        assert part in refused.message
+    assert [topic.name for topic in cluster.nodes[NODE].image.topics.values()] == ["a"]
+    (late,) = await create(cluster, NewTopic("b", 5, 2))
+    assert "and hosts 6" in late.message
+    (elsewhere,) = await create(cluster, NewTopic("c", assignments=((1,),) * 50))
+    assert elsewhere.error == ErrorCode.NONE
 
 
 async def test_topics_are_deleted_by_id(autojump_clock: MockClock) -> None:

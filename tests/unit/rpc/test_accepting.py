@@ -15,7 +15,7 @@ from trio.testing import memory_stream_pair
 from raftmq.broker.broker import NodeEnvironment
 from raftmq.model import Address
 from raftmq.rpc.network import PAUSE_SECONDS, Acceptor, TcpNetwork
-from raftmq.rpc.protocol import CONNECTIONS_LEAST, connections_within
+from raftmq.rpc.protocol import CONNECTIONS_LEAST, connections_within, logs_within
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -127,6 +127,17 @@ def test_connections_leave_the_disks_their_descriptors(
 ) -> None:
     """Half of what is left when everything else has its own."""
     assert connections_within(descriptors, wanted=10_000, logs=logs) == expected
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "connections", "expected"),
+    [(1024, 384, 384), (20_000, 9_680, 9_680), (1_048_576, 10_000, 1_037_936), (100, 90, 0)],
+)
+def test_logs_that_connections_leave_room_for(
+    descriptors: int, connections: int, expected: int
+) -> None:
+    """With all connections that the node allows there is one descriptor for each of them."""
+    assert logs_within(descriptors, connections=connections) == expected
 
 
 def test_a_node_takes_all_descriptors_that_it_may_have() -> None:

@@ -10,6 +10,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from raftmq.errors import ErrorCode, StorageError, TopicAuthorizationFailed
+from raftmq.metadata.raft.net.messages import NodeHello, Role
+from raftmq.metadata.raft.net.messages import encode_frame as encode_frame_of_quorum
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Reply
 from raftmq.wire.bodies import Nothing
@@ -99,6 +101,46 @@ async def test_hello_comes_first_and_once(
         await stranger.receive_end()
     assert not calls
     assert "before Hello" in caplog.text or "a second Hello" in caplog.text
+
+
+async def test_a_browser_is_answered_in_its_own_words(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """HTTP comes to a port of raftmq: it gets an answer that it can show, and a line in the log."""
+    async with connected(new_server(ECHO), CLIENTS) as stream:
+        await stream.send_all(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+        answer = b""
+        while data := await stream.receive_some():
+            answer += data
+    assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert b"raftmq's own protocol" in answer
+    assert "WARNING" in caplog.text
+    assert "an HTTP request came" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("first", "level", "what"),
+    [
+        (b"\x16\3\1\2\0\1\0\1\xfc\3\3", "WARNING", "a TLS handshake came"),
+        # `raftmq quorum status` asks the addresses of brokers, too: nothing to warn of.
+        (encode_frame_of_quorum(NodeHello(1, "a", Role.VISITOR, -1)), "INFO", "voters listen on"),
+    ],
+)
+async def test_another_protocol_is_called_by_its_name(
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+    first: bytes,
+    level: str,
+    what: str,
+) -> None:
+    """It is no frame of an absurd length."""
+    caplog.set_level(logging.INFO)
+    async with connected(new_server(ECHO), CLIENTS) as stream:
+        await stream.send_all(first)
+        assert not await Stranger(stream).receive_end()
+    (line,) = (one for one in caplog.records if "connection ended" in one.message)
+    assert line.levelname == level
+    assert what in line.message
 
 
 async def test_the_wrong_cluster_is_refused_and_told_so(autojump_clock: MockClock) -> None:

@@ -17,6 +17,7 @@ from crc32c import crc32c
 from raftmq.errors import RemoteProtocolError
 from raftmq.wire.messages.cluster import VOTERS_MAX
 from raftmq.wire.nesting import Decoder
+from raftmq.wire.strangers import refuse_strangers
 
 PROTOCOL_VERSION = 1  # raised if older nodes must not connect; they refuse each other
 FRAME_HEADER = struct.Struct("<II")  # length, CRC-32C
@@ -245,6 +246,7 @@ class MessageReader:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+        self._is_first = True
         self.frame_bytes_max = FRAME_BYTES_MAX
 
     @property
@@ -258,6 +260,9 @@ class MessageReader:
         Raises:
             RemoteProtocolError: too long, damaged, or no known message.
         """
+        if self._is_first:
+            self._is_first = False
+            refuse_strangers(data, is_quorum=True)
         self._buffer += data
         messages: list[AnyMessage] = []
         position = 0
