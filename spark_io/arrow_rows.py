@@ -93,19 +93,19 @@ class _Rows(NamedTuple):
 def _key(rows: _Rows) -> pa.Array:
     keys = rows.of(rows.batch.keys)
     try:
-        return pa.array(keys, pa.binary())
+        return pa.array(keys, pa.binary())  # text becomes UTF-8
     except (pa.ArrowTypeError, pa.ArrowInvalid):  # integers among them
         return _of_integers(keys)
 
 
-def _of_integers(keys: Sequence[bytes | int | None]) -> pa.Array:
+def _of_integers(keys: Sequence[bytes | str | int | None]) -> pa.Array:
     """Eight bytes, big-endian: as integer keys are hashed, and as Kafka serializes them.
 
     So the copy of a topic has its records in the same partitions.
     """
     try:
         numbers = pa.array(keys, pa.int64())
-    except (pa.ArrowTypeError, pa.ArrowInvalid):  # bytes and integers mixed
+    except (pa.ArrowTypeError, pa.ArrowInvalid):  # integers mixed with others
         packed = [key.to_bytes(8, signed=True) if isinstance(key, int) else key for key in keys]
         return pa.array(packed, pa.binary())
     data = np.asarray(numbers.fill_null(0)).astype(">i8").tobytes()

@@ -81,7 +81,12 @@ def _valid_data_batch(random: Random, count: int) -> bytearray:
     return encode_batch(
         values=[random.choice((None, random.randbytes(random.randrange(9)))) for _ in range(count)],
         keys=random.choice(
-            (None, [random.choice((None, -7, 1 << 40, b"k")) for _ in range(count)])
+            (
+                None,
+                [random.choice((None, -7, 1 << 40, b"k")) for _ in range(count)],
+                [random.choice(("", "k", "\u00e9\U0001f600")) for _ in range(count)],
+                [random.choice((None, -7, "k", b"k")) for _ in range(count)],
+            )
         ),
         headers=random.choice((None, [{"name": b"value"}] * count, some_headers)),
         tags=[[f"t{index % 67}"] for index in range(count)] if tagged else None,

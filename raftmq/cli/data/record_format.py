@@ -106,6 +106,8 @@ def _literal(text: bytes) -> Column:
 def _bytes(item: Key | Value) -> bytes:
     if item is None:
         return b""
+    if isinstance(item, str):
+        return item.encode()
     return item if isinstance(item, bytes) else b"%d" % item
 
 

@@ -96,8 +96,8 @@ def _line(row: list[str], widths: list[int], right: list[bool]) -> str:
     return "  ".join(cells).rstrip() + "\n"
 
 
-def put_bytes(row: Row, name: str, value: bytes | int | None) -> None:
-    """UTF-8 as text under `name`, other bytes under `<name>_base64`; integers and None as such."""
+def put_bytes(row: Row, name: str, value: bytes | str | int | None) -> None:
+    """UTF-8 as text under `name`, other bytes under `<name>_base64`; all else as such."""
     if not isinstance(value, bytes):
         row[name] = value
         return

@@ -23,6 +23,7 @@ from raftmq.client.producer.record import (
     checked_timestamp,
     kept_headers,
     kept_tags,
+    length_of,
     size_of,
 )
 from raftmq.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
@@ -36,7 +37,7 @@ from raftmq.wire.batch.arguments import (
 from raftmq.wire.batch.columns import INT64_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from raftmq.client.producer.batch import Numbering
     from raftmq.client.producer.named_producer import NamedNumbering
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from raftmq.client.routing.routes import LeaderPlace
     from raftmq.errors import RaftmqError
     from raftmq.rpc.backoff import Backoff
+    from raftmq.wire.batch.columns import Key
 
 
 # The format stores timestamps in 64 bits
@@ -99,7 +101,9 @@ class RecordColumns(NamedTuple):
         # Without headers and tags, which few programs use, sizes are computed without a Python
         # loop.
         if check_headers(self.headers) is None and check_tags(self.tags) is None:
-            headers, tags, sizes = None, None, _plain_sizes(count, values, keys)
+            # The column itself comes back where all keys are bytes.
+            key_length = len if keys is self.keys else _key_length
+            headers, tags, sizes = None, None, _plain_sizes(count, values, keys, key_length)
         else:
             headers = [kept_headers(each) for each in self.headers or [None] * count]
             tags = [kept_tags(each) for each in self.tags or [None] * count]
@@ -164,21 +168,28 @@ def _whole_numbers(column: Sequence[object] | None, name: str) -> list[int] | No
 
 
 def _plain_sizes(
-    count: int, values: Sequence[bytes | None] | None, keys: Sequence[Any] | None
+    count: int,
+    values: Sequence[bytes | None] | None,
+    keys: Sequence[Any] | None,
+    key_length: Callable[[Any], int],
 ) -> list[int]:
     sizes = [RECORD_OVERHEAD_BYTES] * count
     if values is not None:
         sizes = list(map(add, sizes, _lengths(values)))
     if keys is not None:
-        sizes = list(map(add, sizes, _lengths(keys)))
+        sizes = list(map(add, sizes, map(key_length, keys)))
     return sizes
 
 
-def _lengths(column: Sequence[Any]) -> list[int]:
+def _lengths(column: Sequence[bytes | None]) -> list[int]:
     try:
-        return list(map(len, column))
-    except TypeError:  # a column with None or int items has no plain lengths
-        return [len(item) if hasattr(item, "__len__") else 8 for item in column]
+        return list(map(len, column))  # type: ignore[arg-type]
+    except TypeError:  # a column with None
+        return [0 if item is None else len(item) for item in column]
+
+
+def _key_length(key: Key) -> int:
+    return 0 if key is None else length_of(key)
 
 
 # -- Partition queue ------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def checked_value(value: object) -> Value:
 
 
 def checked_key(key: object) -> Key:
-    """Bytes, or an int, which stays one; text becomes UTF-8. Raises InvalidRecord."""
+    """Bytes, text or an int, each of which stays what it is. Raises InvalidRecord."""
     return key if type(key) is bytes else check_key(key, "key")
 
 
@@ -94,8 +94,7 @@ def size_of(value: Value, key: Key, extras: Extras = NO_EXTRAS) -> int:
     if value is not None:
         size += len(value)
     if key is not None:
-        # An int key is 64 bits.
-        size += len(key) if type(key) is bytes else 8
+        size += length_of(key)
     for name, header in extras.headers or ():
         size += EXTRA_OVERHEAD_BYTES + len(name.encode()) + len(header or b"")
     for tag in extras.tags or ():
@@ -103,13 +102,24 @@ def size_of(value: Value, key: Key, extras: Extras = NO_EXTRAS) -> int:
     return size
 
 
+def length_of(key: Key) -> int:
+    """Bytes of a key that is not None; an int is 64 bits."""
+    if isinstance(key, str):
+        return len(key) if key.isascii() else len(key.encode())
+    return len(key) if isinstance(key, bytes) else 8
+
+
 def _kept_value(value: Value) -> Value:
     return value if value is None or type(value) is bytes else bytes(value)
 
 
 def hashed_bytes(key: Key) -> bytes:
-    """The bytes of a key for a partitioner: an int as Kafka's LongSerializer writes it."""
+    """The bytes of a key for a partitioner: text in UTF-8, and an int as Kafka's LongSerializer
+    writes it.
+    """
     if type(key) is bytes:
         return key
+    if isinstance(key, str):
+        return key.encode()
     assert isinstance(key, int), "no key to hash"
     return key.to_bytes(8, "big", signed=True)

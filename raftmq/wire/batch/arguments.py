@@ -106,8 +106,7 @@ def check_values(values: Sequence[object]) -> Sequence[Value] | None:
 
 
 def check_keys(keys: Sequence[object] | None) -> Sequence[Key] | None:
-    """Bytes, integers and None; strings become UTF-8. None instead of the column if no record has
-    a key."""
+    """Bytes, text, integers and None. None instead of the column if no record has a key."""
     if keys is None:
         return None
     if _is_plain(keys):  # the fast path: nothing to check per record
@@ -141,9 +140,11 @@ def check_key(item: object, name: str) -> Key:
     if isinstance(item, int) and not isinstance(item, bool):
         return check_int64(item, name)
     if isinstance(item, str):
-        return encode_text(item, name)
+        if not item.isascii():  # which is known without looking; most keys are
+            encode_text(item, name)
+        return item if type(item) is str else str.__str__(item)
     if item is None or isinstance(item, (bytes, bytearray, memoryview)):
-        return check_value(item, name)
+        return None if item is None else bytes(item)
     raise InvalidRecord(f"{name} is a {type(item).__name__}, expected bytes, str, int or None")
 
 

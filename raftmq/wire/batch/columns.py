@@ -1,9 +1,10 @@
 """Columns of one chunk: offsets, timestamps, keys, values, headers; each decoded when touched.
 
 Owns the layout of a chunk and the decoding of single columns (decision 0008). Columns hold bin, nil
-or int and nothing else, so hostile bytes cannot become nested objects; each one must announce
-exactly the chunk's record count before it is decoded. Integers are decoded first and kept as
-machine integers. Together that keeps a batch below twice its bytes + 128 bytes a record.
+or int, that of keys also str, and nothing else, so hostile bytes cannot become nested objects; each
+one must announce exactly the chunk's record count before it is decoded. Integers are decoded first
+and kept as machine integers. Together that keeps a batch below twice its bytes + 128 bytes a
+record; text keys beyond ASCII may take four times theirs, as Python keeps text.
 
      five u32 byte lengths | offset deltas | timestamp deltas | keys | values | headers
 
@@ -19,7 +20,7 @@ from functools import cached_property
 from itertools import accumulate, islice, pairwise
 from operator import lt
 from struct import Struct
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, overload
 
 import msgspec
 from crc32c import crc32c
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.record_headers import Headers
 
 
-Key = bytes | int | None
+Key = bytes | str | int | None
 Value = bytes | None
 Item = TypeVar("Item")
 
@@ -48,6 +49,11 @@ Int64 = Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)]
 _ENCODER = msgspec.msgpack.Encoder()
 _INTEGERS = msgspec.msgpack.Decoder(list[int])
 _KEYS = msgspec.msgpack.Decoder(list[bytes | Int64 | None])
+_TEXT_KEYS = msgspec.msgpack.Decoder(list[str | Int64 | None])
+# For a column with text and bytes: msgspec has no decoder of both.
+_ENCODED_KEYS = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_KEY, _TEXT_KEY = (msgspec.msgpack.Decoder(kind | Int64 | None) for kind in (bytes, str))
+_STR_MARKERS = frozenset((*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB))  # fixstr, str 8, 16, 32
 _VALUES = msgspec.msgpack.Decoder(list[bytes | None])
 
 
@@ -103,8 +109,28 @@ class Chunk:
         )
 
     def keys(self) -> Sequence[Key]:
-        column = self._decode(_KEYS, "keys", self.opened.keys)
-        return column or (None,) * self.entry.record_count
+        """Each as it was handed in: bytes, text, an integer, or None."""
+        packed = self.opened.keys
+        if not packed:
+            return (None,) * self.entry.record_count
+        start = self._check_count("keys", packed)
+        # Nearly all columns are of one kind, which the first item shows.
+        decoder = _TEXT_KEYS if packed[start : start + 1][0] in _STR_MARKERS else _KEYS
+        try:
+            return decoder.decode(packed)
+        except ValueError:  # of several kinds, or damaged
+            return self._mixed_keys(packed)
+
+    def _mixed_keys(self, packed: Buffer) -> list[Key]:
+        try:
+            keys: list[Any] = _ENCODED_KEYS.decode(packed)
+            for index, encoded in enumerate(keys):  # in place: both would cost too much memory
+                is_text = memoryview(encoded)[0] in _STR_MARKERS
+                keys[index] = (_TEXT_KEY if is_text else _KEY).decode(encoded)
+            return keys
+        # Arrays within arrays are skipped by recursion.
+        except (ValueError, RecursionError) as error:
+            raise self._origin.corrupt(f"keys column: {error}") from error
 
     def values(self) -> Sequence[Value]:
         column = self._decode(_VALUES, "values", self.opened.values)

@@ -120,8 +120,11 @@ def encode_records(records: CheckedRecords) -> bytes:
 def encode_record(
     timestamp_delta: int, offset_delta: int, key: Key, value: Value, headers: FlatHeaders | None
 ) -> bytes:
-    if isinstance(key, int):  # columns have integer keys, Kafka has bytes only
+    # Columns have keys of three kinds, Kafka has bytes only.
+    if isinstance(key, int):
         key = key.to_bytes(_KEY_INTEGER_BYTES, "big", signed=True)
+    elif isinstance(key, str):
+        key = key.encode()
     body = b"".join(
         (
             _NO_ATTRIBUTES,

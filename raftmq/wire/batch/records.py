@@ -236,7 +236,7 @@ def _fits(base: int, deltas: array[int]) -> bool:
 def encode_batch(
     *,
     values: Sequence[Value],
-    keys: Sequence[Key | str] | None = None,
+    keys: Sequence[Key] | None = None,
     headers: Sequence[GivenHeaders] | None = None,
     tags: Sequence[Sequence[str] | None] | None = None,
     timestamps: Sequence[int] | None = None,

@@ -6,7 +6,7 @@ import pytest
 
 from raftmq.errors import CorruptRecord
 from raftmq.model import Compression
-from raftmq.wire.batch.records import RecordBatch
+from raftmq.wire.batch.records import RecordBatch, encode_batch
 from tests.unit.wire.batches import (
     NIL,
     PACK,
@@ -43,7 +43,14 @@ def packed_headers(*bins: bytes) -> bytes:
         ({"values": b"\x92\xa1a\xa1b"}, "values column: .* got `str`"),
         ({"values": b"\x92\x90\x80"}, "values column: .* got `array`"),
         ({"values": b"\x92" + b"\x91" * 100_000}, "values column: "),
-        ({"keys": b"\x92\xa1a\xa1b"}, "keys column: .* got `str`"),
+        ({"keys": b"\x92\xa1a\xa1\xff"}, "keys column: .*utf-8"),
+        ({"keys": b"\x92\xa1a\xa3\xed\xa0\x80"}, "keys column: .*utf-8"),
+        ({"keys": b"\x92\xc4\1a\xa1\xff"}, "keys column: .*utf-8"),
+        ({"keys": b"\x92\xa1a\xa5b"}, "keys column: .* truncated"),
+        ({"keys": b"\x92\xa1a\xa1b\xc0"}, "keys column: .* trailing"),
+        ({"keys": b"\x92\xa1a\x90"}, "keys column: .* got `array`"),
+        ({"keys": b"\x92\xc4\1a\xa1"}, "keys column: .* truncated"),
+        ({"keys": b"\x92\xa1a" + b"\x91" * 100_000}, "keys column: "),
         ({"keys": b"\x92\xcf" + b"\xff" * 8 + b"\xc0"}, "keys column: .* <= 9223372036854775807"),
         ({"keys": b"\x92\xcb" + bytes(8) + b"\xc0"}, "keys column: .* got `float`"),
         ({"timestamps": b"\x92\x00\xc0"}, "timestamps column: .* got `null`|`None`"),
@@ -76,6 +83,27 @@ def test_refused(changes: dict[str, bytes], message: str) -> None:
     batch = columns_batch(CHUNK._replace(**changes))  # type: ignore[arg-type]
     with pytest.raises(CorruptRecord, match=message):
         read_all(batch)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["c-17", "", "\u00fc\U0001f600", None, 7, "x" * 70_000],
+        [None, "text", b"bytes", -7, "", b"", 1 << 40, "\u00fc" * 200],
+        [b"bytes", "text"],
+        [7, "text"],
+    ],
+)
+def test_keys_come_back_as_they_were_sent(keys: list[object]) -> None:
+    """Text as text, bytes as bytes, numbers as numbers, also where a batch has all of them."""
+    for codec in (Compression.NONE, Compression.GZIP):
+        batch = encode_batch(
+            values=[b"x"] * len(keys), keys=keys, timestamp=1, compression=codec,
+            tags=[[f"t{index % 2}"] for index in range(len(keys))],
+        )  # fmt: skip
+        found = list(RecordBatch.decode(batch).keys)
+        assert found == keys
+        assert list(map(type, found)) == list(map(type, keys))
 
 
 @pytest.mark.parametrize("stored", [b"\0" * 19, CHUNK.pack() + b"\0", CHUNK.pack()[:-1]])

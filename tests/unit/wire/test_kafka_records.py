@@ -77,8 +77,11 @@ def test_last_offset_may_be_gone() -> None:
     assert (list(decoded.offsets), decoded.header.end_offset) == ([0], 10)
 
 
-@pytest.mark.parametrize(("key", "encoded"), [(1, "0000000000000001"), (-2, "fffffffffffffffe")])
-def test_integer_keys_are_eight_bytes(key: int, encoded: str) -> None:
-    """As Kafka's LongSerializer writes them; they come back as bytes."""
+@pytest.mark.parametrize(
+    ("key", "encoded"),
+    [(1, "0000000000000001"), (-2, "fffffffffffffffe"), ("\u00fc", "c3bc")],
+)
+def test_keys_that_are_no_bytes(key: int | str, encoded: str) -> None:
+    """As Kafka's LongSerializer and StringSerializer write them; they come back as bytes."""
     batch = encode_batch(values=[b""], keys=[key], timestamp=0, record_format=RecordFormat.KAFKA)
     assert RecordBatch.decode(batch).keys == [bytes.fromhex(encoded)]

@@ -42,6 +42,13 @@ SHAPES = {
     "fifteen bytes": RawChunk(
         COUNT, array([PACK(bytes(15))] * COUNT), keys=array(TWO[:COUNT])
     ),
+    "text of a letter": RawChunk(
+        COUNT, array([PACK(b"")] * COUNT), keys=array([PACK("\u00fc")] * COUNT)
+    ),
+    "text and bytes": RawChunk(
+        COUNT, array([b"\xc0"] * COUNT), keys=array([PACK("a"), PACK(b"a")] * (COUNT // 2))
+    ),
+    "large text": RawChunk(8, array([b"\xc0"] * 8), keys=array([PACK("x" * 200_000)] * 8)),
     "large values": RawChunk(8, array([PACK(bytes(200_000))] * 8)),
 }  # fmt: skip
 COMPRESSIONS = [Compression.NONE, Compression.GZIP, Compression.ZSTD]
@@ -73,6 +80,14 @@ def test_tiny_items_in_every_column(shape: str, codec: Compression) -> None:
     chunk = SHAPES[shape]
     batch = bytes(columns_batch(chunk, codec=codec))
     assert cost_of(batch) <= allowed(HEADER_SIZE + len(chunk.pack()), chunk.count)
+
+
+def test_text_of_wide_characters() -> None:
+    """Python keeps all characters of a text as wide as its widest: four bytes for each, at most."""
+    keys = array([PACK("x" * 200_000 + "\U0001f600")] * 8)
+    chunk = RawChunk(8, array([b"\xc0"] * 8), keys=keys)
+    cost = cost_of(bytes(columns_batch(chunk)))
+    assert cost <= allowed(HEADER_SIZE + len(chunk.pack()), chunk.count) + 4 * len(keys)
 
 
 @pytest.mark.parametrize("codec", COMPRESSIONS, ids=lambda codec: codec.name)

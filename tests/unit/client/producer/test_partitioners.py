@@ -64,12 +64,17 @@ def test_consistent_moves_few(count: int) -> None:
     assert all(share == pytest.approx(1, rel=0.45) for share in shares)
 
 
-@given(st.lists(st.one_of(st.binary(), st.integers(-5, 5)), max_size=20), st.integers(1, 20))
-def test_many_keys_go_where_each_goes(keys: list[bytes | int], partitions: int) -> None:
-    """One call for a column, whatever is in it."""
+@given(
+    st.lists(st.one_of(st.binary(), st.integers(-5, 5), st.text()), max_size=20),
+    st.integers(1, 20),
+)
+def test_many_keys_go_where_each_goes(keys: list[bytes | str | int], partitions: int) -> None:
+    """One call for a column, whatever is in it; text goes where its UTF-8 bytes go (A4.2)."""
+    encoded = [key.encode() if isinstance(key, str) else key for key in keys]
     for each in (crc32, murmur2, consistent):
         one_by_one = [each(hashed_bytes(key), partitions) for key in keys]
         assert partitions_of(keys, each, partitions) == one_by_one
+        assert partitions_of(encoded, each, partitions) == one_by_one
         assert all(0 <= found < partitions for found in one_by_one)
 
 
