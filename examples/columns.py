@@ -11,7 +11,7 @@ import time
 import trio
 
 import raftmq
-from raftmq.errors import RaftmqError, TopicAlreadyExists
+from raftmq.errors import RaftmqError
 
 TOPIC = "columns"
 COUNT = 200_000
@@ -25,10 +25,7 @@ async def main(bootstrap: str) -> None:
     keys = [b"sensor-%d" % (number % 100) for number in range(COUNT)]
     values = [b'{"reading": %d}' % number for number in range(COUNT)]
     async with raftmq.connect(bootstrap) as mq:
-        try:
-            await mq.admin.create_topic(TOPIC, partitions=6)
-        except TopicAlreadyExists:
-            say(f"{TOPIC} is there already")
+        await mq.admin.create_topic(TOPIC, partitions=6, if_not_exists=True)
         ends = await mq.admin.offsets(TOPIC, "latest")
         begin = time.perf_counter()
         async with mq.producer(preset="high_throughput") as producer:

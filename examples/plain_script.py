@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from raftmq.errors import RaftmqError, TopicAlreadyExists
+from raftmq.errors import RaftmqError
 from raftmq.sync import connect
 
 TOPIC = "measurements"
@@ -16,10 +16,7 @@ def say(text: str) -> None:
 
 def main(bootstrap: str) -> None:
     with connect(bootstrap) as mq:
-        try:
-            mq.admin.create_topic(TOPIC, partitions=2)
-        except TopicAlreadyExists:
-            say(f"{TOPIC} is there already")
+        mq.admin.create_topic(TOPIC, partitions=2, if_not_exists=True)
         failed = []
         with mq.producer() as producer:
             for number in range(1000):

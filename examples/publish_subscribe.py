@@ -12,7 +12,7 @@ import time
 import trio
 
 import raftmq
-from raftmq.errors import RaftmqError, TopicAlreadyExists
+from raftmq.errors import RaftmqError
 
 TOPIC, COUNT = "news", 300
 RUN = b"%d/" % time.time_ns()  # records of other runs may be in the topic
@@ -45,10 +45,7 @@ async def read_all(mq: raftmq.Client, group: str, *, members: int = 1) -> int:
 
 async def main(bootstrap: str) -> None:
     async with raftmq.connect(bootstrap) as mq:
-        try:
-            await mq.admin.create_topic(TOPIC, partitions=3)
-        except TopicAlreadyExists:
-            say(f"{TOPIC} is there already")
+        await mq.admin.create_topic(TOPIC, partitions=3, if_not_exists=True)
         async with mq.producer() as producer:
             await producer.send_many(TOPIC, [RUN + b"%d" % number for number in range(COUNT)])
         run = RUN.decode().rstrip("/")

@@ -9,7 +9,7 @@ import asyncio
 import sys
 
 import raftmq
-from raftmq.errors import RaftmqError, TopicAlreadyExists
+from raftmq.errors import RaftmqError
 
 TOPIC = "greetings"
 
@@ -20,10 +20,7 @@ def say(text: str) -> None:
 
 async def main(bootstrap: str) -> None:
     async with raftmq.connect(bootstrap) as mq:
-        try:
-            await mq.admin.create_topic(TOPIC, partitions=3)
-        except TopicAlreadyExists:
-            say(f"{TOPIC} is there already")
+        await mq.admin.create_topic(TOPIC, partitions=3, if_not_exists=True)
         async with mq.producer() as producer:
             for name in ("Ada", "Grace", "Barbara"):
                 sent = await producer.send(TOPIC, f"hello, {name}".encode(), key=name)

@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 import anyio
 
 import raftmq
-from raftmq.errors import RaftmqError, TopicAlreadyExists
+from raftmq.errors import RaftmqError
 
 TOPIC = "temperatures"
-START = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
+TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+START = TODAY - timedelta(days=1)
 
 
 def say(text: str) -> None:
@@ -20,10 +21,7 @@ def say(text: str) -> None:
 
 async def main(bootstrap: str) -> None:
     async with raftmq.connect(bootstrap) as mq:
-        try:
-            await mq.admin.create_topic(TOPIC, partitions=1)
-        except TopicAlreadyExists:
-            say(f"{TOPIC} is there already")
+        await mq.admin.create_topic(TOPIC, partitions=1, if_not_exists=True)
         async with mq.producer() as producer:
             for hour in range(24):  # a day of measurements, each with its own time
                 taken = START + timedelta(hours=hour)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 import raftmq
-from raftmq.errors import ProducerFenced, RaftmqError, ReplayMismatch, TopicAlreadyExists
+from raftmq.errors import ProducerFenced, RaftmqError, ReplayMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,10 +36,7 @@ def dying(rows: list[bytes]) -> Iterator[bytes]:
 
 async def main(bootstrap: str) -> None:
     async with raftmq.connect(bootstrap) as mq:
-        try:
-            await mq.admin.create_topic(TOPIC, partitions=PARTITIONS)
-        except TopicAlreadyExists:
-            say(f"{TOPIC} is there already")
+        await mq.admin.create_topic(TOPIC, partitions=PARTITIONS, if_not_exists=True)
         try:
             async with mq.producer(name=TASK, generation=FILE) as producer:
                 for row in dying(ROWS):

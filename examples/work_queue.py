@@ -13,7 +13,7 @@ from collections import Counter
 import trio
 
 import raftmq
-from raftmq.errors import RaftmqError, TopicAlreadyExists
+from raftmq.errors import RaftmqError
 
 TOPIC, GROUP = "jobs", "workers"
 PARTITIONS, WORKERS, JOBS = 4, 5, 400
@@ -60,10 +60,7 @@ async def do(office: Office, name: str, job: bytes) -> None:
 async def main(bootstrap: str) -> None:
     office = Office()
     async with raftmq.connect(bootstrap) as mq:
-        try:
-            await mq.admin.create_topic(TOPIC, partitions=PARTITIONS)
-        except TopicAlreadyExists:
-            say(f"{TOPIC} is there already")
+        await mq.admin.create_topic(TOPIC, partitions=PARTITIONS, if_not_exists=True)
         async with mq.producer() as producer:
             jobs = [RUN + b"%d" % number for number in range(JOBS)]
             await producer.send_many(TOPIC, jobs, key=lambda job: job)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -23,7 +25,7 @@ REPOSITORY = Path(__file__).parents[2]
 SECONDS_MAX = 60.0
 SAYS = {
     "quickstart": [r"Ada: partition \d, offset \d", r"read b'hello, Grace' from partition \d"],
-    "plain_script": [r"^sent 1000, 0 failed$", r"^read 1000$"],
+    "plain_script": [r"^sent 1000, 0 failed$", r"^read [12]000$"],
     "columns": [r"^sent 200000 records in \d+ runs", r"^read 200000 records, \d+ bytes"],
     "replay": [r"b'16', \d\d:\d\d$", r"^two before: b'14'$", r"goes on: b'15'$"],
     "rerun_safely": [
@@ -34,6 +36,11 @@ SAYS = {
         r"^1000 rows, each of them once$",
     ],
     "work_queue": [r"^400 of 400 jobs are done, 1 of them at the second attempt$"],
+    "worker_pool": [
+        r"^all 60 jobs are done$",
+        r"^worker \d+ ends in order after [1-9]\d* jobs$",
+        r"^set aside: b'one\+two', attempt 3: invalid literal for int",
+    ],
     "publish_subscribe": [
         r"^billing, with two members: 300$", r"^shipping, later: 300$", r"beginning: 300$"
     ],
@@ -59,19 +66,43 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("name", SAYS)
 def test_an_example(server: Server, name: str) -> None:
-    """It ends well, says what it should, and complains of nothing."""
-    done = _run(f"examples/{name}.py", server.bootstrap)
-    assert (done.returncode, done.stderr) == (0, "")
-    for pattern in SAYS[name]:
-        assert re.search(pattern, done.stdout, re.MULTILINE), done.stdout
-
-
-def test_an_example_twice(server: Server) -> None:
-    """A topic that is there already is no obstacle."""
+    """It ends well, says what it should and complains of nothing, also when it runs again."""
     for _ in range(2):
-        done = _run("examples/quickstart.py", server.bootstrap)
+        done = _run(f"examples/{name}.py", server.bootstrap)
         assert (done.returncode, done.stderr) == (0, "")
-    assert "greetings is there already" in done.stdout
+        for pattern in SAYS[name]:
+            assert re.search(pattern, done.stdout, re.MULTILINE), done.stdout
+
+
+def test_the_service(server: Server) -> None:
+    """examples/service.py answers requests and ends in order; its own tests are in the suite."""
+    command = [sys.executable, "-W", "error", "examples/service.py", server.bootstrap, "0"]
+    with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True) as service:
+        assert service.stderr is not None
+        try:
+            said = next(line for line in service.stderr if "running on" in line)
+            found = re.search(r"http://[\d.:]+", said)
+            assert found
+            order = json.dumps({"customer": "c-17", "item": "apples"}).encode()
+            placed = _request(f"{found[0]}/orders", order)
+            page = _request(f"{found[0]}/orders/{placed['partition']}")
+        finally:
+            service.terminate()
+        assert "Traceback" not in service.stderr.read()
+    assert page["orders"][placed["offset"]]["item"] == "apples"
+
+
+def _request(url: str, body: bytes | None = None) -> Any:
+    asked = Request(url, body, {"content-type": "application/json"})
+    with urlopen(asked, timeout=SECONDS_MAX) as answer:
+        return json.load(answer)
+
+
+def test_the_suite_of_tests() -> None:
+    """examples/suite passes as it stands, under pytest-trio, anyio's plugin and neither."""
+    done = _run("-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/suite")
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^13 passed", done.stdout, re.MULTILINE), done.stdout
 
 
 def test_an_example_without_a_cluster() -> None:

@@ -55,10 +55,16 @@ def run_pytest(folder: Path, *arguments: str) -> str:
 def test_its_modules(tmp_path: Path) -> None:
     """Copied from the page to a folder with nothing else."""
     modules = dict(MODULE.findall(PAGE.read_text("utf-8")))
-    assert modules.keys() == {"orders.py", "test_orders.py", "test_failover.py"}
+    assert modules.keys() == {
+        "orders.py",
+        "test_orders.py",
+        "conftest.py",
+        "test_connection.py",
+        "test_failover.py",
+    }
     for name, text in modules.items():
         tmp_path.joinpath(name).write_text(text)
-    assert "3 passed" in run_pytest(tmp_path)
+    assert "5 passed" in run_pytest(tmp_path)
 
 
 def test_its_fixtures(tmp_path: Path) -> None:
