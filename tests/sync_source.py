@@ -105,8 +105,8 @@ TWINS = (
             "end_offsets": "after `timeout` seconds.",
         },
         notes={
-            "batches": "It ends when no batch has come for `timeout` seconds; None: never. Where "
-            "there is no such topic or partition, UnknownTopicOrPartition is raised instead."
+            "batches": "Where there is no such topic or partition, UnknownTopicOrPartition is "
+            "raised when `timeout` is over."
         },
     ),
     Twin(
@@ -160,6 +160,8 @@ TYPES = (
 OPENABLE = "Openable"  # its open and aclose are written by hand in each class: open and close
 NOT_BLOCKING = ("await", "async", "anyio")  # words that no docstring of a blocking call may have
 SECTIONS = ("Args:", "Returns:", "Raises:")
+TIMEOUT = "timeout: seconds; None waits for ever."
+TIMEOUT_OF_AN_ITERATOR = "timeout: seconds without records after which it ends; None: never."
 
 
 # -- Files ----------------------------------------------------------------------------------------
@@ -364,6 +366,8 @@ def _docstring(twin: Twin, name: str, model: Call) -> str:
     if name in twin.notes:
         at = sum(not one.startswith(SECTIONS) for one in paragraphs)
         paragraphs.insert(at, fill(twin.notes[name], width))
+    if name in twin.timeouts:
+        _add_argument(paragraphs, TIMEOUT if twin.timeouts[name] else TIMEOUT_OF_AN_ITERATOR)
     if row := twin.timeouts.get(name):
         if not paragraphs[-1].startswith("Raises:"):
             paragraphs.append("Raises:")
@@ -372,6 +376,15 @@ def _docstring(twin: Twin, name: str, model: Call) -> str:
         )
     text = "\n\n".join(paragraphs)
     return f'"""{text}\n"""' if "\n" in text else f'"""{text}"""'
+
+
+def _add_argument(paragraphs: list[str], line: str) -> None:
+    """As the last of the Args, which come before Returns and Raises."""
+    at = next((n for n, one in enumerate(paragraphs) if one.startswith("Args:")), None)
+    if at is None:
+        at = sum(not one.startswith(SECTIONS) for one in paragraphs)
+        paragraphs.insert(at, "Args:")
+    paragraphs[at] += f"\n    {line}"
 
 
 # -- Imports --------------------------------------------------------------------------------------

@@ -51,6 +51,9 @@ class Admin:
     def __init__(self, loop: Loop, admin: AsyncAdmin) -> None:
         self._loop, self._admin = loop, admin
 
+    def __repr__(self) -> str:
+        return repr(self._admin)
+
     def with_timeout(self, seconds: float) -> Admin:
         """The same admin for calls with another time limit.
 
@@ -127,7 +130,7 @@ class Admin:
         """A topic's partitions with leaders, replicas, epochs and offsets, and its configuration.
 
         Raises:
-            UnknownTopicOrPartition: there is none.
+            UnknownTopicOrPartition: there is none. Definite.
         """
         return self._loop.call(lambda: self._admin.describe_topic(name))
 
@@ -150,7 +153,7 @@ class Admin:
         """The effective value of each key of a topic, with whether it is the default.
 
         Raises:
-            UnknownTopicOrPartition: there is no such topic.
+            UnknownTopicOrPartition: there is no such topic. Definite.
         """
         return self._loop.call(lambda: self._admin.describe_config(name))
 
@@ -184,8 +187,8 @@ class Admin:
             Offsets by partition.
 
         Raises:
-            UnknownTopicOrPartition: there is no such topic, or partition.
-            LeaderNotAvailable: some partition has no leader.
+            UnknownTopicOrPartition: there is no such topic, or partition. Definite.
+            LeaderNotAvailable: some partition has no leader. Definite.
         """
         return self._loop.call(lambda: self._admin.offsets(topic, at, partitions=partitions))
 
@@ -257,7 +260,7 @@ class Admin:
         """Its state, its coordinator, and its members with what each of them reads.
 
         Raises:
-            GroupIdNotFound: there is none.
+            GroupIdNotFound: there is none. Definite.
         """
         return self._loop.call(lambda: self._admin.describe_group(name))
 
@@ -267,7 +270,7 @@ class Admin:
         A deleted topic is named by its id in hexadecimal.
 
         Raises:
-            GroupIdNotFound: there is no such group.
+            GroupIdNotFound: there is no such group. Definite.
         """
         return self._loop.call(lambda: self._admin.group_offsets(name))
 
@@ -279,7 +282,7 @@ class Admin:
         leader answers within a few seconds, end and lag are None.
 
         Raises:
-            GroupIdNotFound: there is no such group.
+            GroupIdNotFound: there is no such group. Definite.
         """
         return self._loop.call(lambda: self._admin.group_lag(name))
 

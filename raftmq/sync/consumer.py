@@ -76,6 +76,10 @@ class Consumer:
     seconds; None waits for ever. Threads that iterate at the same time share the records; a thread
     that asks for the next batch has finished the one before, also for the others, unless they use
     `processing`.
+
+    As a member of a group it gets its first records once the group has dealt out its partitions:
+    a group that begins waits 3 s for more members (`groups.initial_rebalance_delay_ms`). Such a
+    wait counts in `timeout`.
     """
 
     def __init__(self, loop: Loop, consumer: AsyncConsumer, open_ones: set[Consumer]) -> None:
@@ -88,6 +92,9 @@ class Consumer:
         self._batches: deque[ConsumedBatch] = deque()  # not handed out yet, one at most
         # Threads take from it without the loop; may be used up
         self._shared: SharedBatch | None = None
+
+    def __repr__(self) -> str:
+        return repr(self._consumer)
 
     def __enter__(self) -> Self:
         self._open()
@@ -165,17 +172,18 @@ class Consumer:
     ) -> Iterator[ConsumedBatch]:
         """`for batch in c.batches():` records of one partition at a time, as columns.
 
-        It ends when no batch has come for `timeout` seconds; None: never. Where there is no such
-        topic or partition, UnknownTopicOrPartition is raised instead.
+        Where there is no such topic or partition, UnknownTopicOrPartition is raised when `timeout`
+        is over.
 
         Args:
             max_records: of one batch; None: `max_poll_records`.
+            timeout: seconds without records after which it ends; None: never.
 
         Returns:
             An iterator; breaking off and iterating again loses nothing.
 
         Raises:
-            InvalidConfig: `max_records` is not a whole number from 1.
+            InvalidConfig: `max_records` is not a whole number from 1. Definite.
         """
         self._open()
         found = self._consumer.batches(max_records=max_records)
@@ -195,6 +203,9 @@ class Consumer:
         read. A seek leaves it until the next record.
 
         What `commit` commits of it is the offset after it.
+
+        Raises:
+            InvalidConfig: the partition is not read by this consumer. Definite.
         """
 
         def last_consumed() -> int | None:
@@ -209,25 +220,40 @@ class Consumer:
         return self._ask(lambda: self._consumer.paused)
 
     def position(self, topic: str, partition: int) -> int | None:
-        """Offset of the next record to hand out; None: where to start is not known yet."""
+        """Offset of the next record to hand out; None: where to start is not known yet.
+
+        Raises:
+            InvalidConfig: the partition is not read by this consumer. Definite.
+        """
         return self._ask(lambda: self._position(topic, partition))
 
     def high_watermark(self, topic: str, partition: int) -> int | None:
-        """End of the partition as of the last fetch; None: not fetched yet."""
+        """End of the partition as of the last fetch; None: not fetched yet.
+
+        Raises:
+            InvalidConfig: the partition is not read by this consumer. Definite.
+        """
         return self._ask(lambda: self._consumer.high_watermark(topic, partition))
 
     def lag(self, topic: str, partition: int) -> int | None:
-        """Records between the position and the high watermark; None: not known yet."""
+        """Offsets between the position and the high watermark; None: not known yet.
+
+        Raises:
+            InvalidConfig: the partition is not read by this consumer. Definite.
+        """
         return self._ask(lambda: self._lag(topic, partition))
 
     def end_offsets(self, *, timeout: float | None = None) -> dict[Key, int]:
         """The end offset of each assigned partition now, as its leader says.
 
+        Args:
+            timeout: seconds; None waits for ever.
+
         Returns:
             By pair of topic and partition: one past the last committed record.
 
         Raises:
-            RaftmqError: a leader has not answered, or refused.
+            RaftmqError: a leader has not answered, or refused. Nothing was changed.
             RequestTimedOut: after `timeout` seconds.
         """
         return self._call(self._consumer.end_offsets, timeout=timeout)
@@ -248,7 +274,7 @@ class Consumer:
 
         Raises:
             InvalidConfig: the partition is not read by this consumer, or not exactly one place is
-                given.
+                given. Definite.
         """
 
         def seek() -> None:
@@ -298,6 +324,7 @@ class Consumer:
 
         Args:
             work: a record or batch as it was handed out, not a copy.
+            timeout: seconds; None waits for ever.
 
         Raises:
             IllegalGeneration: the partition is not this member's any more, or was another member's
@@ -321,9 +348,12 @@ class Consumer:
     def committed(self, topic: str, partition: int, *, timeout: float | None = None) -> int | None:
         """The committed offset of a partition, where the group goes on; None: nothing is committed.
 
+        Args:
+            timeout: seconds; None waits for ever.
+
         Raises:
-            UnknownTopicOrPartition: there is no such partition.
-            InvalidConfig: the consumer is not in a group.
+            UnknownTopicOrPartition: there is no such partition. Definite.
+            InvalidConfig: the consumer is not in a group. Definite.
             RequestTimedOut: after `timeout` seconds.
         """
         return self._call(lambda: self._consumer.committed(topic, partition), timeout=timeout)
@@ -341,7 +371,7 @@ class Consumer:
             work: a record or batch as it was handed out, not a copy.
 
         Raises:
-            InvalidRequest: `work` is a copy of what was handed out.
+            InvalidRequest: `work` is a copy of what was handed out. Definite.
         """
         return Processing(self._ask, self._ask(lambda: self._consumer.processing(work)))
 

@@ -122,6 +122,7 @@ class Producer:
             tags: words to filter by.
             partition: in place of the partitioner's choice.
             timestamp: milliseconds since 1970-01-01 UTC; None: now.
+            timeout: seconds; None waits for ever.
 
         Returns:
             Partition, offset and timestamp of the record.
@@ -170,6 +171,7 @@ class Producer:
         Args:
             on_delivery: called with (error, metadata), one of which is None, when the outcome is
                 known.
+            timeout: seconds; None waits for ever.
 
         Returns:
             The outcome; its `result` waits for it.
@@ -277,6 +279,7 @@ class Producer:
             partition: for all of them, in place of the partitioner's choice.
             progress: True for a bar on stderr, or a function of the number of records accepted so
                 far.
+            timeout: seconds; None waits for ever.
 
         Returns:
             Where they are in the log: one result for each run of records that were sent together.
@@ -327,6 +330,7 @@ class Producer:
             timestamps: milliseconds since 1970-01-01 UTC; None: now.
             partitions: one for each record, in place of the partitioner's choice.
             progress: see `send_many`.
+            timeout: seconds; None waits for ever.
 
         Returns:
             See `send_many`.
@@ -365,6 +369,9 @@ class Producer:
         """Accept parallel columns, waiting only while the buffer is full. `flush`, or the end of
         the block, waits until they are sent, and raises what has failed. See `send_columns`.
 
+        Args:
+            timeout: seconds; None waits for ever.
+
         Raises:
             InvalidRecord: columns of different lengths, or an item that cannot be sent. Definite.
             RequestTimedOut: the buffer stayed full for `timeout` seconds; some records may be sent.
@@ -386,6 +393,9 @@ class Producer:
     def flush(self, *, timeout: float | None = None) -> None:
         """Wait until the outcome of all records accepted so far is known, without linger. With a
         name, see `send`.
+
+        Args:
+            timeout: seconds; None waits for ever.
 
         Raises:
             RaftmqError: the first failure that neither a `result` nor `on_delivery` has reported; a

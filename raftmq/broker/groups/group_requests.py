@@ -71,6 +71,7 @@ EMPTY = "Empty"  # the state of a group that has only offsets
 SLICE_GROUPS = 1_000  # names passed over in one step of the loop
 PAGE_BYTES_MAX = 1 << 20  # of a list, estimated: half of `header_bytes_max`
 LISTED_BYTES = 50  # of one group, at most, without its names
+CONFIRM_SECONDS_MAX = 10.0  # for the read barrier in flight and the next one
 
 
 class GroupRequests:
@@ -114,20 +115,26 @@ class GroupRequests:
 
     # Describe
 
-    def describe(
+    async def describe(
         self, _context: RequestContext, request: DescribeGroups, _payload: Buffer
     ) -> Reply:
-        described = [self._described(name) for name in request.groups]
+        described = [await self._described(name) for name in request.groups]
         return Reply(DescribeGroupsReply(tuple(described)))
 
-    def _described(self, name: str) -> DescribedGroup:
+    async def _described(self, name: str) -> DescribedGroup:
         try:
             check_name(name)
             slot = self._coordinator.slots.find(name)
             hosted = slot.groups.get(name)
             if hosted is not None:
                 return hosted.group.describe()
-            return _described(self._coordinator.image, name)
+            image = self._coordinator.image
+            # Its first commit may have been answered before this image shows it.
+            if name not in image.groups and name not in image.offsets:
+                # A read barrier.
+                seconds = CONFIRM_SECONDS_MAX
+                image = await self._coordinator.confirm(slot, name, seconds=seconds)
+            return _described(image, name)
         except RaftmqError as error:  # each group has its own error
             return DescribedGroup(name, **told(error))
 
@@ -247,7 +254,6 @@ def _described(image: MetadataImage, name: str) -> DescribedGroup:
 
 
 MEMBER_ID_BYTES = 16  # random, so that ids are unique; the client's name precedes them for people
-CONFIRM_SECONDS_MAX = 10.0  # for the read barrier in flight and the next one
 CLIENT_CHARS_MAX = 150  # of that name; epoch and time are put in front, and ids are limited
 
 

@@ -50,6 +50,10 @@ class Admin(GroupCalls):
     def __init__(self, cluster: Cluster, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         super().__init__(cluster, timeout_seconds=timeout_seconds)
 
+    def __repr__(self) -> str:
+        brokers = ", ".join(map(str, self._cluster.bootstrap))
+        return f"<Admin of {brokers}, timeout {self._timeout_seconds:g} s>"
+
     def with_timeout(self, seconds: float) -> Admin:
         """The same admin for calls with another time limit.
 
@@ -136,7 +140,7 @@ class Admin(GroupCalls):
         """A topic's partitions with leaders, replicas, epochs and offsets, and its configuration.
 
         Raises:
-            UnknownTopicOrPartition: there is none.
+            UnknownTopicOrPartition: there is none. Definite.
         """
         checks.check_topic(name)
         return await topics.topic_details(self._cluster, name, deadline=self._deadline())
@@ -162,7 +166,7 @@ class Admin(GroupCalls):
         """The effective value of each key of a topic, with whether it is the default.
 
         Raises:
-            UnknownTopicOrPartition: there is no such topic.
+            UnknownTopicOrPartition: there is no such topic. Definite.
         """
         checks.check_topic(name)
         return await topics.describe_config(self._cluster, name, deadline=self._deadline())
@@ -199,8 +203,8 @@ class Admin(GroupCalls):
             Offsets by partition.
 
         Raises:
-            UnknownTopicOrPartition: there is no such topic, or partition.
-            LeaderNotAvailable: some partition has no leader.
+            UnknownTopicOrPartition: there is no such topic, or partition. Definite.
+            LeaderNotAvailable: some partition has no leader. Definite.
         """
         checks.check_topic(topic)
         wanted = None if partitions is None else checks.check_partitions(partitions)

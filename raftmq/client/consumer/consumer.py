@@ -20,7 +20,7 @@ from raftmq.client.consumer.fetch_response import FetchResponses
 from raftmq.client.consumer.fetcher import Fetcher, FetchLeaders, MetadataWatch, RecordSignal
 from raftmq.client.consumer.group_consumption import GroupConsumption, HandOutForm
 from raftmq.client.consumer.group_reader import GroupReader, InFlightRecords
-from raftmq.client.consumer.options import consumer_options
+from raftmq.client.consumer.options import consumer_options, named
 from raftmq.client.consumer.partition_state import FROM_LATEST, ReadingEvents, seek_start
 from raftmq.client.consumer.record_iterator import RecordIterator, SharedBatch
 from raftmq.client.consumer.subscription import Subscription
@@ -58,7 +58,11 @@ class Consumer(Openable):
     record in c:`
 
     One task iterates at a time. An error of a partition or a topic is raised where the next record
-    is asked for; the program can go on after it, and if the cause lasts it is raised again.
+    is asked for; the program can go on after it, and if the cause lasts it is raised again. Reading
+    changes nothing, so these errors are definite, whatever their class; those of commits say more.
+
+    As a member of a group it gets its first records once the group has dealt out its partitions:
+    a group that begins waits 3 s for more members (`groups.initial_rebalance_delay_ms`).
 
     Args:
         topics: all partitions of these are read, including those that are added later.
@@ -106,6 +110,11 @@ class Consumer(Openable):
         )
         self._is_waiting = self._is_open = self._is_leaving = False
         self._tasks: TaskGroup | None = None  # of the block: only a running loop has one
+        self._named = named(topics, self._options)
+
+    def __repr__(self) -> str:
+        state = "open" if self._is_open else "closed" if self._tasks is not None else "not open"
+        return f"<Consumer of {self._named}, {state}>"
 
     def _member_of(
         self, events: ReadingEvents, watch: MetadataWatch, random: Random
@@ -245,7 +254,7 @@ class Consumer(Openable):
             An asynchronous iterator; breaking off and iterating again loses nothing.
 
         Raises:
-            InvalidConfig: `max_records` is not a whole number from 1.
+            InvalidConfig: `max_records` is not a whole number from 1. Definite.
         """
         count = self._options.max_poll_records if max_records is None else max_records
         # True is an int for Python
@@ -361,8 +370,8 @@ class Consumer(Openable):
         """The committed offset of a partition, where the group goes on; None: nothing is committed.
 
         Raises:
-            UnknownTopicOrPartition: there is no such partition.
-            InvalidConfig: the consumer is not in a group.
+            UnknownTopicOrPartition: there is no such partition. Definite.
+            InvalidConfig: the consumer is not in a group. Definite.
         """
         return await self._group("committed").member.offsets.find_one((topic, partition))
 
@@ -379,7 +388,7 @@ class Consumer(Openable):
             work: a record or batch as it was handed out, not a copy.
 
         Raises:
-            InvalidRequest: `work` is a copy of what was handed out.
+            InvalidRequest: `work` is a copy of what was handed out. Definite.
         """
         return self._group("processing").processing(work)
 
@@ -413,7 +422,11 @@ class Consumer(Openable):
         return sorted(key for key, one in self._subscription.states.items() if one.is_paused)
 
     def position(self, topic: str, partition: int) -> int | None:
-        """Offset of the next record to hand out; None: where to start is not known yet."""
+        """Offset of the next record to hand out; None: where to start is not known yet.
+
+        Raises:
+            InvalidConfig: the partition is not read by this consumer. Definite.
+        """
         return self._one.position(self._subscription.find(topic, partition))
 
     def last_consumed(self, topic: str, partition: int) -> int | None:
@@ -421,15 +434,26 @@ class Consumer(Openable):
         read. A seek leaves it until the next record.
 
         What `commit` commits of it is the offset after it.
+
+        Raises:
+            InvalidConfig: the partition is not read by this consumer. Definite.
         """
         return self._one.last_consumed(self._subscription.find(topic, partition))
 
     def high_watermark(self, topic: str, partition: int) -> int | None:
-        """End of the partition as of the last fetch; None: not fetched yet."""
+        """End of the partition as of the last fetch; None: not fetched yet.
+
+        Raises:
+            InvalidConfig: the partition is not read by this consumer. Definite.
+        """
         return self._subscription.find(topic, partition).high_watermark
 
     def lag(self, topic: str, partition: int) -> int | None:
-        """Records between the position and the high watermark; None: not known yet."""
+        """Offsets between the position and the high watermark; None: not known yet.
+
+        Raises:
+            InvalidConfig: the partition is not read by this consumer. Definite.
+        """
         position, end = self.position(topic, partition), self.high_watermark(topic, partition)
         return None if position is None or end is None else max(0, end - position)
 
@@ -440,7 +464,7 @@ class Consumer(Openable):
             By pair of topic and partition: one past the last committed record.
 
         Raises:
-            RaftmqError: a leader has not answered, or refused.
+            RaftmqError: a leader has not answered, or refused. Nothing was changed.
         """
         self._check_open()
         found: dict[Key, int] = {}
@@ -483,7 +507,7 @@ class Consumer(Openable):
 
         Raises:
             InvalidConfig: the partition is not read by this consumer, or not exactly one place is
-                given.
+                given. Definite.
         """
         start = seek_start(offset=offset, timestamp=timestamp)
         state = self._subscription.find(topic, partition)

@@ -281,6 +281,15 @@ def consumer_options(topics: Sequence[object], given: Mapping[str, Any]) -> Cons
     return options
 
 
+def named(topics: Sequence[str], options: ConsumerOptions) -> str:
+    """What is read, for people."""
+    group = options.group
+    names = [*topics, *(f"{topic}-{partition}" for topic, partition in options.assign or ())]
+    if group is not None and group.pattern is not None:
+        names = [f"topics like {group.pattern}"]
+    return ", ".join(names) + (f", group {group.member.group}" if group is not None else "")
+
+
 _BOUNDS = {
     "fetch_min_bytes": (0, ID_MAX),
     "fetch_max_wait_ms": (1, 60_000),

@@ -262,6 +262,7 @@ class Cluster:
         client_id: what this program calls itself in the logs of brokers.
 
     Attributes:
+        bootstrap: where the program says that brokers listen.
         routes: the metadata cache; for reading.
         newest_version: the newest metadata version that any answer has named, -1 before.
     """
@@ -276,7 +277,7 @@ class Cluster:
     ) -> None:
         if not bootstrap:
             raise InvalidConfig(["bootstrap: no address; name at least one broker"])
-        self.routes = Routes()
+        self.routes, self.bootstrap = Routes(), tuple(bootstrap)
         self._random = random
         self._hello = check_limits(Hello(client_id=client_id, software=f"raftmq {__version__}"))
         self.newest_version = ABSENT

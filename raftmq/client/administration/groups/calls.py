@@ -56,7 +56,7 @@ class GroupCalls:
         """Its state, its coordinator, and its members with what each of them reads.
 
         Raises:
-            GroupIdNotFound: there is none.
+            GroupIdNotFound: there is none. Definite.
         """
         checks.check_group(name)
         return await descriptions.describe_group(self._cluster, name, deadline=self._deadline())
@@ -67,7 +67,7 @@ class GroupCalls:
         A deleted topic is named by its id in hexadecimal.
 
         Raises:
-            GroupIdNotFound: there is no such group.
+            GroupIdNotFound: there is no such group. Definite.
         """
         checks.check_group(name)
         deadline = self._deadline()
@@ -88,7 +88,7 @@ class GroupCalls:
         leader answers within a few seconds, end and lag are None.
 
         Raises:
-            GroupIdNotFound: there is no such group.
+            GroupIdNotFound: there is no such group. Definite.
         """
         checks.check_group(name)
         return await resets.group_lag(self._cluster, name, deadline=self._deadline())

@@ -216,6 +216,19 @@ async def test_groups_are_deleted(autojump_clock: MockClock) -> None:
         await stable(here, 1)  # and whoever comes next begins anew
 
 
+async def test_a_group_is_described_right_after_its_first_commit(
+    autojump_clock: MockClock,
+) -> None:
+    """The commit was answered, and this broker's image is a second behind: the group is there
+    (A9.2)."""
+    async with coordinating() as here:
+        here.cluster.follow_seconds = 1.0
+        await here.commit(1)
+        assert GROUP not in here.quorum.image.offsets
+        (described,) = (await here.ask(DescribeGroups((GROUP,)))).groups
+        assert (described.error, described.state) == (0, "Empty")
+
+
 # Expiry
 
 

@@ -96,6 +96,13 @@ async def test_a_topic_that_exists(autojump_clock: MockClock) -> None:
         assert caught.value.definite
 
 
+async def test_how_it_is_printed(autojump_clock: MockClock) -> None:
+    """With the addresses of the program and the time limit."""
+    async with open_bureau() as (_, admin):
+        assert repr(admin.with_timeout(5)).endswith(":9000, timeout 5 s>")
+        assert repr(admin).startswith("<Admin of b1:9000")
+
+
 async def test_a_topic_that_may_exist(autojump_clock: MockClock) -> None:
     """A program that makes its topic at each start finds it the second time, as it was (A1.4)."""
     async with open_bureau() as (_, admin):

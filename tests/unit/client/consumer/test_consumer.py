@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from raftmq.client.consumer.consumer import Consumer
 from raftmq.client.consumer.record import ConsumerRecord
 from raftmq.errors import Closed, InvalidConfig, UnknownTopicOrPartition
 from raftmq.wire.messages.fetch import Fetch
@@ -54,6 +55,20 @@ async def test_a_record_says_where_it_stands(autojump_clock: MockClock) -> None:
             record = await anext(c)
             assert record == ConsumerRecord("u", 0, 1, 1000, None, b"b", (), ())
             assert isinstance(record, ConsumerRecord)
+
+
+async def test_how_a_consumer_is_printed(autojump_clock: MockClock) -> None:
+    """What it reads, as a member of which group, and whether it is open."""
+    async with reading(1) as (_, client):
+        c = consumer(client)
+        assert repr(c) == "<Consumer of u, not open>"
+        async with c:
+            assert repr(c) == "<Consumer of u, open>"
+        assert repr(c) == "<Consumer of u, closed>"
+        c = consumer(client, assign=[("u", 0), ("v", 1)])
+        assert repr(c) == "<Consumer of u-0, v-1, not open>"
+        c = Consumer(client, (), {"pattern": "u.*", "group": "g"})
+        assert repr(c) == "<Consumer of topics like u.*, group g, not open>"
 
 
 async def test_batches(autojump_clock: MockClock) -> None:
