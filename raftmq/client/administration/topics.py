@@ -20,6 +20,7 @@ from raftmq.client.administration.questions import (
     id_of,
     naming,
     only_success,
+    settle,
 )
 from raftmq.client.administration.results import (
     ConfigValue,
@@ -30,6 +31,7 @@ from raftmq.client.administration.results import (
 )
 from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.errors import (
+    ErrorCode,
     LeaderNotAvailable,
     OutcomeUnknown,
     RaftmqError,
@@ -37,10 +39,10 @@ from raftmq.errors import (
     TopicAlreadyExists,
 )
 from raftmq.topic_config import min_isr_in, replication_warning
-from raftmq.wire.bodies import ABSENT
+from raftmq.wire.bodies import ABSENT, PARTITIONS_MAX
 from raftmq.wire.messages.configs import AlterConfigs, ConfigChange, DescribeConfigs
 from raftmq.wire.messages.metadata import Metadata, MetadataReply
-from raftmq.wire.messages.offsets import EARLIEST
+from raftmq.wire.messages.offsets import EARLIEST, ListOffsets, WantedOffset
 from raftmq.wire.messages.topics import (
     CreatePartitions,
     CreateTopics,
@@ -50,7 +52,7 @@ from raftmq.wire.messages.topics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from raftmq.client.administration.offsets import Ends
     from raftmq.client.routing.cluster import Cluster
@@ -227,15 +229,22 @@ async def _create(
     )
 
 
+# A broker applies a deletion within milliseconds; one that needs longer than this is cut off.
+GONE_SECONDS_MAX = 5.0
+GONE_PAUSE_SECONDS = 0.01  # before a broker is asked again; then twice as long each time
+
+
 async def delete_topic(cluster: Cluster, name: str, *, deadline: float) -> None:
-    """Delete the topic that has this name now, and no other that may get the name later.
+    """Delete the topic that has this name now, and no other that may get the name later. Then wait
+    until no broker serves it any more, as far as brokers answer, for 5 s at most.
 
     Raises:
         OutcomeUnknown: it may be gone, or soon be. Indefinite.
         UnknownTopicOrPartition, RaftmqError: nothing was deleted. Definite.
     """
     # Deleting by id cannot hit a topic that is created under the name in the meantime.
-    topic_id = await find_topic_id(cluster, name, deadline=deadline)
+    topic = await find_topic(cluster, name, deadline=deadline)
+    topic_id = id_of(topic)
 
     def read(reply: DeleteTopicsReply) -> None:
         only_success(reply.topics, "DeleteTopics")
@@ -248,6 +257,44 @@ async def delete_topic(cluster: Cluster, name: str, *, deadline: float) -> None:
             deadline=deadline,
             repeats=RepeatEffect.FORBIDDEN,
         )
+    numbers = [one.partition for one in topic.partitions]
+    await _wait_gone(cluster, topic_id, numbers, deadline=deadline)
+
+
+async def _wait_gone(
+    cluster: Cluster, topic_id: bytes, partitions: Sequence[int], *, deadline: float
+) -> None:
+    """The deletion is committed, but a leader that has not applied it yet would still acknowledge
+    records: wait until each broker has let go of the topic. One that does not answer may be dead,
+    or cut off, and is not waited for.
+    """
+    asked = [WantedOffset(topic_id, one, ABSENT, EARLIEST) for one in partitions]
+    requests = [
+        ListOffsets(tuple(asked[start : start + PARTITIONS_MAX]))
+        for start in range(0, len(asked), PARTITIONS_MAX)
+    ]
+    latest = min(deadline, anyio.current_time() + GONE_SECONDS_MAX)
+
+    async def wait_at(broker_id: int) -> None:
+        pause = GONE_PAUSE_SECONDS
+        while not await _is_gone_at(cluster, broker_id, requests, deadline=latest):
+            await anyio.sleep(pause)
+            pause *= 2
+
+    with anyio.CancelScope(deadline=latest):
+        # Each ends with its broker's answer, or when the broker does not answer.
+        await settle([partial(wait_at, broker_id) for broker_id in cluster.routes.addresses])
+
+
+async def _is_gone_at(
+    cluster: Cluster, broker_id: int, requests: Sequence[ListOffsets], *, deadline: float
+) -> bool:
+    """The broker's metadata do not have the topic any more, nor has it a replica of it."""
+    for request in requests:
+        answer = await cluster.ask(broker_id, request, deadline=deadline)
+        if any(found.error != ErrorCode.UNKNOWN_TOPIC_ID for found in answer.body.partitions):
+            return False
+    return True
 
 
 async def grow_topic(cluster: Cluster, name: str, total: int, *, deadline: float) -> None:

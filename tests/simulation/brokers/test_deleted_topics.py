@@ -23,6 +23,7 @@ from raftmq.model import Address
 from raftmq.partition.storage.inspect import TOPICS_FOLDER
 from tests.simulation.client_network import ClientNetwork
 from tests.simulation.groups.whole_brokers import CLIENTS, DIRECTORY, NODES, Whole, whole_brokers
+from tests.simulation.network_pipe import Latency
 from tests.unit.storage.batches import NOW_MS
 
 if TYPE_CHECKING:
@@ -45,16 +46,17 @@ def _no_collector() -> Iterator[None]:
 @asynccontextmanager
 async def used(segment_bytes: int = 1 << 20) -> AsyncIterator[tuple[Whole, Client]]:
     """Three brokers with a topic that was written with acks=all."""
-    async with whole_brokers() as whole:
-        addresses = [Address(f"n{number}", CLIENTS) for number in NODES]
-        network = ClientNetwork(whole.network.node("program"))
-        async with Client(
-            addresses, network=network, random=Random(3), now_ms=lambda: NOW_MS
-        ) as client:
-            config = {"segment.bytes": segment_bytes}
-            await client.admin.create_topic(TOPIC, partitions=2, config=config)
-            await write(client)
-            yield whole, client
+    async with whole_brokers() as whole, program(whole) as client:
+        config = {"segment.bytes": segment_bytes}
+        await client.admin.create_topic(TOPIC, partitions=2, config=config)
+        await write(client)
+        yield whole, client
+
+
+def program(whole: Whole) -> Client:
+    addresses = [Address(f"n{number}", CLIENTS) for number in NODES]
+    network = ClientNetwork(whole.network.node("program"))
+    return Client(addresses, network=network, random=Random(3), now_ms=lambda: NOW_MS)
 
 
 async def write(client: Client) -> None:
@@ -114,6 +116,38 @@ async def test_nothing_of_a_deleted_topic_stays(autojump_clock: MockClock) -> No
         assert not watched.alive
         assert not removed_open(whole)
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("slow", NODES)
+async def test_no_record_is_acknowledged_afterwards(autojump_clock: MockClock, slow: int) -> None:
+    """Programs write with acks=all while another deletes the topic: what is sent after the call
+    has returned is refused, though one leader hears of the deletion later than the others.
+    """
+    async with used() as (whole, client):
+        await client.admin.create_topic("t", partitions=6, replication_factor=1)
+        for number in {*NODES} - {slow}:
+            whole.network.slow(f"n{number}", f"n{slow}", Latency(0.3, 0.3, tail_probability=0.0))
+        begun, acknowledged = dict.fromkeys(range(6), 0.0), dict.fromkeys(range(6), 0.0)
+
+        async def send_all(partition: int) -> None:
+            async with program(whole) as one, one.producer(linger_ms=0) as producer:
+                while True:
+                    now = trio.current_time()
+                    try:
+                        await producer.send("t", b"x", partition=partition)
+                    except RaftmqError:
+                        return
+                    begun[partition], acknowledged[partition] = now, trio.current_time()
+
+        async with trio.open_nursery() as nursery:
+            for partition in range(6):
+                nursery.start_soon(send_all, partition)
+            await trio.sleep(0.5)
+            begin = trio.current_time()
+            await client.admin.delete_topic("t")
+            end = trio.current_time()
+        assert begin < max(acknowledged.values())  # leaders went on for a while ...
+        assert max(begun.values()) < end  # ... but not after the call
 
 
 async def test_records_wait_for_a_broker_that_is_gone(autojump_clock: MockClock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from raftmq.errors import (
 )
 from raftmq.rpc.reply import Reply
 from raftmq.wire.bodies import TopicOutcome
+from raftmq.wire.messages.offsets import FoundOffset, ListOffsets, ListOffsetsReply
 from raftmq.wire.messages.topics import (
     CreateTopics,
     CreateTopicsReply,
@@ -130,8 +132,10 @@ class Office:
 
 
 @asynccontextmanager
-async def open_office() -> AsyncIterator[tuple[World, Office, Cluster]]:
-    world = World(2)
+async def open_office(
+    world: World | None = None,
+) -> AsyncIterator[tuple[World, Office, Cluster]]:
+    world = world or World(2)
     office = Office(world)
     async with open_world(world), world.client() as client:
         yield world, office, client
@@ -168,6 +172,37 @@ async def test_nobody_is_in_office_for_a_while(autojump_clock: MockClock) -> Non
         office.errors = [ErrorCode.NOT_CONTROLLER] * 3
         await delete_topic(client, "u", deadline=within(30))
         assert "u" not in world.topics
+
+
+async def test_a_deleted_topic_is_let_go_everywhere(autojump_clock: MockClock) -> None:
+    """A leader hears of the deletion a second later: the call returns then, not before. One that is
+    silent is waited for, for 5 s in all; one that is gone is not.
+    """
+    world = World(2)
+    applied = math.inf
+    at_once = world.brokers[2].handlers[ListOffsets]
+
+    def lag(context: Any, body: Any, payload: Any) -> Any:
+        if trio.current_time() >= applied:
+            return at_once(context, body, payload)
+        found = (FoundOffset(one.topic_id, one.partition) for one in body.partitions)
+        return Reply(ListOffsetsReply(tuple(found)))
+
+    world.brokers[2].handlers[ListOffsets] = lag
+    async with open_office(world) as (_, _, client):
+        applied = trio.current_time() + 1
+        await delete_topic(client, "t", deadline=within(30))
+        assert applied <= trio.current_time() < applied + 1.5
+        world.add_topic("u", 1, 2)
+        applied = math.inf
+        begin = trio.current_time()
+        await delete_topic(client, "u", deadline=within(30))
+        assert 5 <= trio.current_time() - begin < 5.5
+        world.add_topic("v", 1, 2)
+        world.brokers[2].stop()
+        begin = trio.current_time()
+        await delete_topic(client, "v", deadline=within(30))
+        assert trio.current_time() - begin < 5
 
 
 async def test_what_may_have_been_changed_is_not_asked_for_again(
