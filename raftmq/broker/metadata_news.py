@@ -1,23 +1,27 @@
 """Writes what changes in the cluster to the log of a node: topics, leaders, in-sync sets, slots.
 
-Owns the pace: changes within `PAUSE_SECONDS` share their lines, so that a broker that dies with a
-thousand partitions makes a handful. What concerns the cluster is logged by the controller alone, of
-its slots each broker tells itself.
+Owns the pace: topics and brokers are told at once; changes of partitions and slots within
+`PAUSE_SECONDS` share their lines, so that a broker that dies with a thousand partitions makes a
+handful. What concerns the cluster is logged by the controller alone, of its slots each broker tells
+itself.
 """
 
 from __future__ import annotations
 
 import logging
+from math import inf
 from typing import TYPE_CHECKING, NoReturn
 
 import trio
 
-from raftmq.metadata.news import news_of
+from raftmq.metadata.news import partition_news, topic_news
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from raftmq.metadata.delta import MetadataDelta
     from raftmq.metadata.image import MetadataImage
+    from raftmq.metadata.news import NewsLine
     from raftmq.metadata.quorum import MetadataQuorum
 
 PAUSE_SECONDS = 0.5  # long enough for the reviews after a death, short enough to watch
@@ -38,18 +42,27 @@ class MetadataNews:
 
     async def run(self) -> NoReturn:
         """Until cancelled. What was there when it began is no news."""
-        before = self._quorum.image
+        before = seen = self._quorum.image
+        deadline = inf
         while True:
-            await self._quorum.wait_changed(before.version)  # until the next change
-            await trio.sleep(PAUSE_SECONDS)  # and those that belong to it
-            delta = self._quorum.delta_since(before.version)
-            self._tell_slots(before, delta.image)
-            if self._is_controller():
-                for line in news_of(delta, before):
-                    logger.log(
-                        logging.WARNING if line.is_warning else logging.INFO, "%s", line.text
-                    )
-            before = delta.image
+            with trio.move_on_at(deadline):
+                await self._quorum.wait_changed(seen.version)  # or the pause is over
+            self._tell(topic_news, seen)
+            if deadline == inf:
+                deadline = trio.current_time() + PAUSE_SECONDS
+            seen = self._quorum.image
+            if trio.current_time() >= deadline:
+                self._tell(partition_news, before)
+                self._tell_slots(before, seen)
+                before, deadline = seen, inf
+
+    def _tell(
+        self, news: Callable[[MetadataDelta, MetadataImage], list[NewsLine]], before: MetadataImage
+    ) -> None:
+        if self._is_controller():
+            for line in news(self._quorum.delta_since(before.version), before):
+                level = logging.WARNING if line.is_warning else logging.INFO
+                logger.log(level, "%s", line.text)
 
     def _tell_slots(self, before: MetadataImage, after: MetadataImage) -> None:
         if before.slots is after.slots:

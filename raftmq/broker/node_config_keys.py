@@ -44,6 +44,7 @@ class Kind(Enum):
     PATH = "a path"
     ADDRESS = "host:port"
     SWITCH = "true or false"
+    CHOICE = "one of some words"
 
 
 class NodeKey(NamedTuple):
@@ -52,6 +53,7 @@ class NodeKey(NamedTuple):
     maximum: of a number, or of the characters of a text.
     default: the value if the key is left out, as text; "" for a required key.
     minimum: of a number.
+    choices: the words that are accepted, of a choice.
     """
 
     name: str
@@ -60,6 +62,7 @@ class NodeKey(NamedTuple):
     maximum: int = 0
     default: str = ""
     minimum: int = 0
+    choices: tuple[str, ...] = ()
 
     @property
     def allowed(self) -> str:
@@ -72,6 +75,8 @@ class NodeKey(NamedTuple):
             return f"a name of 1 to {self.maximum} characters a-z, 0-9, _ and -, a letter first"
         if self.kind is Kind.SWITCH:
             return "true or false"
+        if self.kind is Kind.CHOICE:
+            return " or ".join(f'"{choice}"' for choice in self.choices)
         return "a path" if self.kind is Kind.PATH else '"host:port"'
 
     @property
@@ -217,6 +222,23 @@ UNHANDLED_BYTES_MAX = NodeKey(
     default=str(LIMITS.unhandled_bytes_max),
     minimum=LIMITS.frame_bytes_max,
 )
+LOG_LEVEL = NodeKey(
+    "log.level",
+    Kind.CHOICE,
+    "What goes to the log, on stderr: lines of this level and above. `info` has a line for each"
+    " change of state and none for records; `debug` is for developers.",
+    default="info",
+    choices=("debug", "info", "warning", "error"),
+)
+LOG_FORMAT = NodeKey(
+    "log.format",
+    Kind.CHOICE,
+    "`text`: time, level, logger and message, with `key=value` in it; `json`: an object for each"
+    " line with time (UTC), level, logger, message, and traceback where there is one.",
+    default="text",
+    choices=("text", "json"),
+)
+LOG_KEYS = (LOG_LEVEL, LOG_FORMAT)
 LIMIT_KEYS = (CONNECTIONS_MAX, UNHANDLED_BYTES_MAX)
 GROUP_KEYS = (
     REBALANCE_DELAY,
@@ -238,6 +260,7 @@ NODE_KEYS = (
     ADVERTISED,
     *GROUP_KEYS,
     *LIMIT_KEYS,
+    *LOG_KEYS,
 )
 
 
@@ -333,6 +356,12 @@ def _switch(key: NodeKey, value: object) -> bool:
     raise ValueError(f"expected {key.allowed}, without quotes")
 
 
+def _choice(key: NodeKey, value: object) -> str:
+    if isinstance(value, str) and value in key.choices:
+        return value
+    raise ValueError(f"expected {key.allowed}")
+
+
 _CONVERT: dict[Kind, Callable[[NodeKey, object], object]] = {
     Kind.NUMBER: _number,
     Kind.TEXT: _text,
@@ -340,4 +369,5 @@ _CONVERT: dict[Kind, Callable[[NodeKey, object], object]] = {
     Kind.PATH: _path,
     Kind.ADDRESS: _address,
     Kind.SWITCH: _switch,
+    Kind.CHOICE: _choice,
 }

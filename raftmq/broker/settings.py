@@ -27,6 +27,9 @@ from raftmq.broker.node_config_keys import (
     DIRECTORY,
     LIMIT_KEYS,
     LISTENER_NAME,
+    LOG_FORMAT,
+    LOG_KEYS,
+    LOG_LEVEL,
     NODE_ID,
     NODE_KEYS,
     OFFSETS_RETENTION,
@@ -66,7 +69,7 @@ if TYPE_CHECKING:
 # is in `node_config_keys`, whether values fit together in the checks below. Reads no file.
 
 
-OPTIONAL = ("groups", "limits")  # sections in which every key has a default
+OPTIONAL = ("groups", "limits", "log")  # sections in which every key has a default
 
 
 class SettingOrigin(NamedTuple):
@@ -110,6 +113,10 @@ class SettingsReader:
         """The value of a key of an optional section; its default if missing or wrong."""
         value: int | None = self._read(key, self._section(key.name.partition(".")[0]))
         return int(key.default) if value is None else value
+
+    def choice(self, key: NodeKey) -> str:
+        """The same for a word of several."""
+        return self._read(key, self._section(key.name.partition(".")[0])) or key.default
 
     def replace(self) -> bool:
         """Whether this node takes the place of a voter whose disk is lost."""
@@ -387,6 +394,14 @@ class ListenerSettings:
 
 
 @dataclass(frozen=True)
+class LogSettings:
+    """Words as the keys take them; an embedding program configures `logging` itself."""
+
+    level: str = LOG_LEVEL.default
+    format: str = LOG_FORMAT.default
+
+
+@dataclass(frozen=True)
 class BrokerSettings:
     """Attributes:
     directory: used by this node alone.
@@ -399,6 +414,7 @@ class BrokerSettings:
     is_replacement: with an empty directory, take the place of a voter whose disk is lost for
         good (decision 0028).
     limits: of its connections.
+    log: what `raftmq broker` writes to stderr, and how.
     """
 
     directory: Path
@@ -412,6 +428,7 @@ class BrokerSettings:
     clock_difference_ms_max: int = DIFFERENCE_MS_MAX
     is_replacement: bool = False
     limits: RpcLimits = field(default_factory=RpcLimits)
+    log: LogSettings = field(default_factory=LogSettings)
 
     def __post_init__(self) -> None:
         problems = list(name_problems([one.name for one in self.listeners]))
@@ -477,6 +494,7 @@ def parse_settings(
     rules = {name: reader.optional(key) for name, key in _RULES.items()}
     retention_ms = reader.optional(OFFSETS_RETENTION)
     limits = {key.last_name: reader.optional(key) for key in LIMIT_KEYS}
+    log = LogSettings(**{key.last_name: reader.choice(key) for key in LOG_KEYS})
     is_replacement = reader.replace()
     problems = [*reader.problems, *address_problems(found["node_id"], voters, listeners)]
     problems += session_problems(rules["session_timeout_ms_min"], rules["session_timeout_ms_max"])
@@ -495,6 +513,7 @@ def parse_settings(
         is_replacement=is_replacement,
         clock_difference_ms_max=difference_ms or DIFFERENCE_MS_MAX,
         limits=RpcLimits(**limits),
+        log=log,
     )
 
 

@@ -1,7 +1,7 @@
 """`raftmq broker`: options to run one node of a cluster in the foreground, until SIGTERM or SIGINT.
 
-Owns options and help texts. The work is in `nodes/broker_run`, imported when the command runs: it
-brings the event loop and the whole broker with it.
+Owns options and help texts. The work is in `nodes/`: `broker_run`, `broker_check`, `broker_probe`,
+imported when the command runs.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from inspect import cleandoc
 from pathlib import Path
 
 import rich_click as click
+
+from raftmq.cli.terminal.exits import CommandError, ExitCode
 
 FILE = click.Path(path_type=Path)
 
@@ -24,6 +26,10 @@ FILE = click.Path(path_type=Path)
     -o listeners.clients.bind=127.0.0.1:9392
 
     RAFTMQ_NODE__RACK=room-1 raftmq broker --config /etc/raftmq/node.toml
+
+    raftmq broker --config /etc/raftmq/node.toml --check
+
+    raftmq broker --config /etc/raftmq/node.toml --probe ready
     """)
 )
 @click.option("--config", metavar="FILE", type=FILE, required=True, help="Settings, as TOML.")
@@ -35,7 +41,13 @@ FILE = click.Path(path_type=Path)
     multiple=True,
     help="A setting in place of the file's; a listener goes by its name. May be repeated.",
 )
-def broker(config: Path, overrides: tuple[str, ...]) -> int:
+@click.option("--check", is_flag=True, help="Check and print the settings, and start nothing.")
+@click.option(
+    "--probe",
+    type=click.Choice(["live", "ready"]),
+    help="Ask the node of these settings, which runs here, how it is.",
+)
+def broker(config: Path, overrides: tuple[str, ...], *, check: bool, probe: str | None) -> int:
     """Be a node of a cluster until SIGTERM or SIGINT.
 
     Says `ready` on stdout once it listens and the cluster counts on it; the log goes to stderr. A
@@ -47,9 +59,34 @@ def broker(config: Path, overrides: tuple[str, ...]) -> int:
     Settings come from the file, above it from variables like RAFTMQ_NODE__ID, and above these from
     -o. All problems with them are reported at once.
 
-    Exit code 0 after a signal, 2 if a setting is wrong or the directory is another's, 1 if the
-    directory is in use, an address is taken, or the disk has failed.
-    """
-    from raftmq.cli.nodes.broker_run import run_broker
+    --check reads and tries all that a start would, on this machine and as this user: keys,
+    directory, addresses (unless the node runs). It prints every setting that counts; exit code 0,
+    or 2 with a line for each problem.
 
+    --probe live fails (5) only if the node listens and does not answer; --probe ready also if it
+    does not listen (5), or the cluster does not count on it (7). Both are for Kubernetes.
+
+    Exit code 0 after a signal, 2 if a setting is wrong or the directory is another's, 1 if the
+    directory is in use, an address cannot be listened on (taken, or none of this machine), memory
+    or threads are lacking, or the disk has failed.
+    """
+    if check and probe:
+        raise click.UsageError("--check is for a node that does not run, --probe for one that does")
+    try:
+        # The broker and its event loop: by far the most of what this command loads.
+        if check:
+            from raftmq.cli.nodes.broker_check import check_broker
+
+            return check_broker(config, overrides)
+        if probe:
+            from raftmq.cli.nodes.broker_probe import probe_broker
+
+            return probe_broker(config, overrides, probe)
+        from raftmq.cli.nodes.broker_run import run_broker
+    except (MemoryError, ImportError) as error:
+        # What an extension says that finds no room for its code.
+        if isinstance(error, MemoryError) or "failed to map" in str(error):
+            what = "not enough memory to start a node: it takes 100 MB and more (ulimit -v)"
+            raise CommandError(what, ExitCode.FAILED) from error
+        raise
     return run_broker(config, overrides)

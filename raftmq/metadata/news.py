@@ -1,4 +1,4 @@
-"""What operators want to read of a change of the metadata, in lines for the log: `news_of`.
+"""What operators want to read of a change of the metadata, in lines for the log.
 
 Topics made, altered and deleted; leaders elected; in-sync sets changed; brokers registered. Many
 partitions that changed alike, as when a broker dies, make one line with their number. Pure.
@@ -27,19 +27,25 @@ class NewsLine(NamedTuple):
     is_warning: bool = False
 
 
-def news_of(delta: MetadataDelta, before: MetadataImage) -> list[NewsLine]:
-    """What has changed from `before` to the image of `delta`, which begins at `before`. Empty where
-    the delta is incomplete: a snapshot was installed, or too much has changed.
+def topic_news(delta: MetadataDelta, before: MetadataImage) -> list[NewsLine]:
+    """What has changed of brokers and topics from `before`, where `delta` begins, to its image.
+    Empty where the delta is incomplete: a snapshot was installed, or too much has changed.
     """
-    touched = defaultdict[ChangeKind, list[Any]](list)  # a kind has keys of one type
-    for kind, key in delta.changes:
-        touched[kind].append(key)
-    after = delta.image
     return [
-        *_of_brokers(sorted(touched[ChangeKind.BROKER]), before, after),
-        *_of_topics(touched[ChangeKind.TOPIC], before, after),
-        *_of_partitions(sorted(touched[ChangeKind.PARTITION]), before, after),
+        *_of_brokers(_touched(delta, ChangeKind.BROKER), before, delta.image),
+        *_of_topics(_touched(delta, ChangeKind.TOPIC), before, delta.image),
     ]
+
+
+def partition_news(delta: MetadataDelta, before: MetadataImage) -> list[NewsLine]:
+    """The same of leaders and in-sync sets."""
+    return list(_of_partitions(_touched(delta, ChangeKind.PARTITION), before, delta.image))
+
+
+def _touched(delta: MetadataDelta, wanted: ChangeKind) -> list[Any]:
+    """In order; the keys of a kind are of one type."""
+    found: list[Any] = [key for kind, key in delta.changes if kind is wanted]
+    return sorted(found)
 
 
 # Brokers

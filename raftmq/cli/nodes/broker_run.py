@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -18,23 +17,24 @@ import trio
 
 from raftmq.broker.broker import NodeEnvironment, open_broker
 from raftmq.broker.meta import check_directory
-from raftmq.broker.settings import SettingOrigin, parse_settings, read_settings
-from raftmq.cli.nodes.overrides import override, override_by_variables
-from raftmq.cli.nodes.startup_hints import ListeningNetwork, told
-from raftmq.cli.terminal.exits import CommandError, ExitCode, leaves_of
+from raftmq.cli.nodes.node_log import begin_log
+from raftmq.cli.nodes.node_settings import failure, settings_of, warn
+from raftmq.cli.nodes.notify import ALIVE, READY, STOPPING, ServiceManager
+from raftmq.cli.nodes.startup_hints import ListeningNetwork, is_lack
+from raftmq.cli.terminal.exits import ExitCode, leaves_of
 from raftmq.disk.files import OsFiles
-from raftmq.errors import InvalidConfig, RaftmqError
+from raftmq.errors import RaftmqError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from raftmq.broker.broker import Broker
     from raftmq.broker.settings import BrokerSettings
     from raftmq.metadata.image import MetadataImage
 
+NOTIFY_SECONDS_MAX = 30.0  # then systemd hears that the node is up, though it waits for others
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-LOG_LINE = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 logger = logging.getLogger("raftmq.cli")
 
@@ -43,75 +43,39 @@ def run_broker(config: Path, overrides: Sequence[str]) -> int:
     """Until a signal; the exit code."""
     settings = None
     try:
-        settings = _settings(config, overrides)
-        for warning in settings.warnings:
-            with suppress(OSError):  # stderr is closed or full: no reason not to serve
-                click.echo(f"raftmq: warning: {warning}", err=True)
+        settings, _ = settings_of(config, overrides)
+        warn(settings)
         # Read-only and before the log begins, so that a wrong directory is one line and changes
         # nothing.
         check_directory(
             OsFiles(read_only=True), settings.directory, (settings.cluster_id, settings.node_id)
         )
-        logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=LOG_LINE)
+        begin_log(settings.log)
         trio.run(_Process(settings).run)
     except RaftmqError as error:
-        raise _failure([error], settings) from error
+        raise failure([error], settings) from error
     # What tasks of the broker raise comes in groups.
-    except BaseExceptionGroup as group:
+    except (BaseExceptionGroup, MemoryError, RuntimeError) as group:
         errors = list(leaves_of(group))
         # Expected failures (a taken port, a failed disk) become one line, even several of them at
-        # once.
-        if all(isinstance(error, (RaftmqError, OSError)) for error in errors):
-            raise _failure(errors, settings) from group
+        # once. Where memory or threads are lacking all other errors follow from that.
+        lacking = list(filter(is_lack, errors))
+        if lacking or all(isinstance(error, (RaftmqError, OSError)) for error in errors):
+            raise failure(lacking or errors, settings) from group
         raise  # a bug: shown as it is
     return ExitCode.OK
-
-
-def _settings(config: Path, overrides: Sequence[str]) -> BrokerSettings:
-    """Merge the file, above it the environment, above both the command line."""
-    values, problems, origins = read_settings(config), list[str](), dict[str, SettingOrigin]()
-    with _gathered(problems):
-        override_by_variables(values, os.environ, origins)
-    with _gathered(problems):
-        override(values, overrides, origins)
-    with _gathered(problems):
-        settings = parse_settings(values, origins)
-    if problems:
-        raise InvalidConfig(problems)
-    return settings
-
-
-@contextmanager
-def _gathered(problems: list[str]) -> Iterator[None]:
-    """Collect the problems of all layers before any of them is reported."""
-    try:
-        yield
-    except InvalidConfig as error:
-        problems += error.problems
-
-
-def _failure(errors: Sequence[BaseException], settings: BrokerSettings | None) -> CommandError:
-    """One line for each problem with the settings; all other errors share one line."""
-    problems = [
-        problem
-        for error in errors
-        for problem in (error.problems if isinstance(error, InvalidConfig) else [])
-    ]
-    # `dict.fromkeys`: the same wrong value may be reported by several layers.
-    if problems and all(isinstance(error, InvalidConfig) for error in errors):
-        lines = (" ".join(problem.split()) for problem in problems)
-        return CommandError("\n".join(dict.fromkeys(lines)), ExitCode.USAGE)
-    said = dict.fromkeys(told(error, settings) for error in errors)
-    return CommandError("; ".join(said), ExitCode.FAILED)
 
 
 class _Process:
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
         self._opening, self._is_open, self._stop_wanted = trio.CancelScope(), False, trio.Event()
+        self._manager, self._is_ready = ServiceManager(os.environ), trio.Event()
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._tell_manager)
+            nursery.start_soon(self._tell_alive)
             # Waits until the handlers are installed: a signal during the start must not be lost.
             await nursery.start(self._hear_signals)
             # Its own scope: a signal during the start cancels the start alone, which cleans up
@@ -143,6 +107,7 @@ class _Process:
             async for number in signals:
                 logger.info("stopping: signal=%s", signal.Signals(number).name)
                 break
+        self._manager.tell(STOPPING, status="hands over its leaderships, and flushes its logs")
         # From here on a second signal kills the process.
         for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
@@ -150,6 +115,22 @@ class _Process:
         # Still starting: there is no broker to stop in order.
         if not self._is_open:
             self._opening.cancel()
+
+    async def _tell_manager(self) -> None:
+        """A node that waits for others is up, too: it must not hold up a host that boots, nor a
+        script that starts one host after the other."""
+        with trio.move_on_after(NOTIFY_SECONDS_MAX):
+            await self._is_ready.wait()
+        if not self._is_ready.is_set():
+            self._manager.tell(READY, status="waits for the cluster, or recovers its logs")
+        await self._is_ready.wait()
+        self._manager.tell(READY, status="in service")
+
+    async def _tell_alive(self) -> None:
+        """As long as the event loop turns, twice in the time that systemd allows."""
+        while self._manager.watchdog_seconds is not None:
+            self._manager.tell(ALIVE)
+            await trio.sleep(self._manager.watchdog_seconds / 2)
 
     async def _tell_ready(self, broker: Broker) -> None:
         node_id, image = self._settings.node_id, broker.quorum.image
@@ -159,6 +140,7 @@ class _Process:
             image = await broker.quorum.wait_changed(image.version)
         where = ", ".join(f"{one.name} on {one.bind}" for one in self._settings.listeners)
         logger.info("ready: node=%d", node_id)
+        self._is_ready.set()
         with suppress(OSError):  # stdout is closed or full: no reason not to serve
             click.echo(f"ready: node {node_id} of cluster {self._settings.cluster_id}, {where}")
 

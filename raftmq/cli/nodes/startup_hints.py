@@ -13,13 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import trio
+
 from raftmq.errors import DirectoryInUse, Unreachable
 from raftmq.rpc.network import TcpNetwork
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import trio
 
     from raftmq.broker.settings import BrokerSettings
     from raftmq.model import Address
@@ -37,11 +37,23 @@ _DISK_ADVICE = {
     " and start it once with -o quorum.replace=true",
     errno.EMFILE: "too many open files: raise the limit (ulimit -n, LimitNOFILE)",
 }
+_NO_THREAD = "can't start new thread"
+_MEMORY_ADVICE = (
+    "not enough memory: give the node more (MemoryMax of systemd, the container's limit, ulimit -v)"
+    ", or lower limits.unhandled_bytes_max and limits.connections_max"
+)
+_THREAD_ADVICE = (
+    "the system starts no more threads for this process: raise TasksMax of systemd, the container's"
+    " limit of processes, or ulimit -u (and ulimit -v, as each thread takes memory)"
+)
 _ADDRESS_ADVICE = {
     errno.EADDRINUSE: "another process listens there: stop it (`ss -ltnp` names it), or choose"
     " another port",
     errno.EADDRNOTAVAIL: "this machine has no such address: name one of its own, or 0.0.0.0",
     errno.EACCES: "ports below 1024 are for root: choose a higher one",
+    # Of the resolver; negative, so that they meet no number of the system's.
+    trio.socket.EAI_NONAME: "no such host name: check the spelling, or write an IP address",
+    trio.socket.EAI_AGAIN: "the name server does not answer: try again, or write an IP address",
 }
 
 
@@ -60,8 +72,18 @@ class ListeningNetwork(TcpNetwork):
             raise Unreachable(f"{key}: cannot {error}{advice}") from error
 
 
+def is_lack(error: BaseException) -> bool:
+    """Whether the machine gave this process too little memory, or no more threads."""
+    # Python has no class of its own for threads.
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and str(error) == _NO_THREAD
+    )
+
+
 def told(error: BaseException, settings: BrokerSettings | None) -> str:
     """The error and the way out, in one line."""
+    if is_lack(error):
+        return _THREAD_ADVICE if isinstance(error, RuntimeError) else _MEMORY_ADVICE
     line = " ".join(str(error).split())
     # The settings themselves could not be read: there is no directory to advise about.
     if settings is None:

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from raftmq.broker.metadata_news import PAUSE_SECONDS, MetadataNews
-from raftmq.metadata.commands import AssignSlot, CreateTopic
+from raftmq.metadata.commands import AssignSlot, CreateTopic, DeleteTopic
 from tests.unit.broker.asking import NODE, cluster_of, said
 
 if TYPE_CHECKING:
@@ -53,6 +53,22 @@ async def test_the_controller_tells_of_topics(
     assert lines(caplog) == [
         "topic created: topic=t0 partitions=1 replicas=1",
         "topic created: topic=t1 partitions=1 replicas=1",
+    ]
+
+
+async def test_a_topic_that_lives_for_a_moment(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both lines are there, although it is gone before the pause for partitions is over."""
+    caplog.set_level(logging.INFO)
+    cluster = await cluster_of(None, None)
+    async with telling(cluster, is_controller=True):
+        await make_topics(cluster, 1)
+        await trio.sleep(PAUSE_SECONDS / 10)
+        await said(cluster, DeleteTopic(bytes(16)))
+    assert lines(caplog) == [
+        "topic created: topic=t0 partitions=1 replicas=1",
+        "topic deleted: topic=t0 partitions=1",
     ]
 
 

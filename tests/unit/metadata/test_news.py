@@ -15,7 +15,7 @@ from raftmq.metadata.commands import (
     UnregisterBroker,
 )
 from raftmq.metadata.delta import ChangeLog
-from raftmq.metadata.news import NewsLine, news_of
+from raftmq.metadata.news import NewsLine, partition_news, topic_news
 from tests.unit.metadata.brokers_back import epoch_in, hosting, register
 from tests.unit.metadata.states import ORDERS, after, apply_next, cluster, create, topic_id_of
 
@@ -31,7 +31,8 @@ def told(before: MetadataImage, *commands: AnyCommand) -> list[str]:
     for command in commands:
         image, _ = apply_next(image, command)
         log.add(image)
-    return [line.text for line in news_of(log.since(before.version, image), before)]
+    delta = log.since(before.version, image)
+    return [line.text for line in (*topic_news(delta, before), *partition_news(delta, before))]
 
 
 def death(image: MetadataImage, broker_id: int) -> list[AnyCommand]:
@@ -83,7 +84,7 @@ def test_a_partition_without_a_leader() -> None:
     for command in death(image, 0):
         now, _ = apply_next(now, command)
         log.add(now)
-    first, second = news_of(log.since(image.version, now), image)
+    first, second = partition_news(log.since(image.version, now), image)
     assert first == NewsLine("no leader: from=0 count=1 partitions=orders-0", is_warning=True)
     assert second.text.startswith("in-sync replicas changed: left=0 joined=- count=1")
 
@@ -102,7 +103,8 @@ def test_a_delta_that_is_not_complete() -> None:
     """A snapshot was installed: what changed is not known, and nothing is made up."""
     log, image = ChangeLog(), after(cluster(), create())
     log.reset(image)
-    assert news_of(log.since(cluster().version, image), cluster()) == []
+    delta = log.since(cluster().version, image)
+    assert topic_news(delta, cluster()) == partition_news(delta, cluster()) == []
 
 
 @pytest.mark.parametrize("count", [1, 200])

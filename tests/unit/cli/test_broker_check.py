@@ -1,0 +1,155 @@
+"""`raftmq broker --check` and `--probe` where no node runs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tomllib
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from raftmq.broker.node_config_keys import NODE_KEYS
+from raftmq.broker.settings import parse_settings
+from raftmq.cli.main import main
+from raftmq.cli.nodes.overrides import override
+from raftmq.cli.terminal.exits import ExitCode
+from raftmq.local.ports import keep_any_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from click.testing import Result
+
+FILE = """
+[node]
+id = 1
+cluster_id = "orders"
+directory = "{directory}"
+[quorum.voters]
+1 = "127.0.0.1:{}"
+2 = "10.0.0.2:9293"
+3 = "10.0.0.3:9293"
+[[listeners]]
+name = "clients"
+bind = "127.0.0.1:{}"
+[[listeners]]
+name = "brokers"
+bind = "127.0.0.1:{}"
+"""
+
+
+@pytest.fixture
+def ports() -> Iterator[list[int]]:
+    with keep_any_ports(3) as ports:
+        yield ports
+
+
+@pytest.fixture
+def config(tmp_path: Path, ports: list[int]) -> Path:
+    path = tmp_path / "node.toml"
+    path.write_text(FILE.format(*ports, directory=tmp_path / "data"))
+    return path
+
+
+def broker(config: Path, *options: str) -> Result:
+    return CliRunner().invoke(main, ["broker", "--config", str(config), *options])
+
+
+def test_settings_that_are_right(config: Path) -> None:
+    """Each that counts is printed, defaults too, with where it is from; nothing is made."""
+    found = broker(config, "--check", "-o", "node.rack=room-1", "-o", "log.format=json")
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert 'node.rack = "room-1"  # from -o' in found.stdout.splitlines()
+    assert not (config.parent / "data").exists()
+
+
+def test_what_is_printed_may_be_given_again(config: Path) -> None:
+    """Every line is an override, and all of them make the same node."""
+    options = ["-o", "node.rack=room-1", "-o", "groups.size_max=7", "-o", "log.level=debug"]
+    lines = broker(config, "--check", *options).stdout.splitlines()
+    texts = [line.partition("  # from")[0].replace(" = ", "=", 1) for line in lines]
+    values = {"listeners": []}
+    override(values, texts)
+    settings = parse_settings(values)
+    assert (settings.rack, settings.groups.rules.size_max, settings.log.level) == (
+        "room-1", 7, "debug",
+    )  # fmt: skip
+    in_file = tomllib.loads(config.read_text())
+    override(in_file, [*options[1::2]])
+    assert settings == parse_settings(in_file)
+    printed = {text.partition("=")[0] for text in texts}
+    left_out = {key.last_name for key in NODE_KEYS} - {name.rpartition(".")[2] for name in printed}
+    assert left_out == {"<id>", "name"}, "ids and names are parts of keys"
+
+
+def test_all_problems_at_once(config: Path, ports: list[int]) -> None:
+    """A port that is taken, a host that is not this one: exit code 2, a line for each."""
+    with socket.create_server(("127.0.0.1", ports[1])):
+        found = broker(config, "--check", "-o", "listeners.brokers.bind=192.0.2.1:9294")
+    assert (found.exit_code, found.stdout) == (ExitCode.USAGE, "")
+    first, second = found.stderr.splitlines()
+    assert first.startswith(
+        f"raftmq: listeners.clients.bind: cannot listen on 127.0.0.1:{ports[1]}"
+    )
+    assert "`ss -ltnp` names it" in first
+    assert "listeners.brokers.bind: cannot listen on 192.0.2.1:9294" in second
+
+
+def test_wrong_settings(config: Path) -> None:
+    """As a start would say it."""
+    found = broker(config, "--check", "-o", "log.format=xml", "-o", "log.levl=info")
+    assert found.exit_code == ExitCode.USAGE
+    assert found.stderr.splitlines() == [
+        "raftmq: log.levl: unknown, did you mean log.level?",
+        'raftmq: log.format = \'xml\' from -o: expected "text" or "json"',
+    ]
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_a_directory_of_somebody_else(config: Path) -> None:
+    """Whoever checks as the user of the node learns it before the start."""
+    found = broker(config, "--check", "-o", "node.directory=/raftmq-data")
+    assert found.exit_code == ExitCode.USAGE
+    assert f"(uid {os.getuid()}) may not write to /" in found.stderr
+
+
+def test_a_directory_of_another_node(config: Path) -> None:
+    """It holds something else."""
+    (config.parent / "data").mkdir()
+    (config.parent / "data" / "thesis.tex").touch()
+    found = broker(config, "--check")
+    assert found.exit_code == ExitCode.USAGE
+    assert "found thesis.tex" in found.stderr
+
+
+def test_probes_where_nothing_listens(config: Path) -> None:
+    """It may still wait for the others: alive, and not ready."""
+    live = broker(config, "--probe", "live")
+    assert (live.exit_code, live.stdout) == (0, "live: node 1, which does not listen yet\n")
+    ready = broker(config, "--probe", "ready")
+    assert ready.exit_code == ExitCode.UNREACHABLE
+    assert "does not listen" in ready.stderr
+
+
+def test_a_probe_of_something_else(config: Path, ports: list[int]) -> None:
+    """It takes connections and says nothing, as a node whose loop hangs: not alive."""
+    from raftmq.cli.nodes import broker_probe
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        socket.create_server(("127.0.0.1", ports[1])),
+    ):
+        patch.setattr(broker_probe, "ANSWER_SECONDS_MAX", 0.1)
+        found = broker(config, "--probe", "live")
+    assert found.exit_code == ExitCode.UNREACHABLE
+    assert "gave no answer in 0.1 s" in found.stderr
+
+
+def test_a_check_is_no_probe(config: Path) -> None:
+    """They are about different nodes."""
+    found = broker(config, "--probe", "live", "--check")
+    assert found.exit_code == ExitCode.USAGE
+    assert "--check is for a node that does not run" in found.stderr
