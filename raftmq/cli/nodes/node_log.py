@@ -22,7 +22,7 @@ def begin_log(settings: LogSettings) -> None:
     """Have all loggers write to stderr; once in a process."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if settings.format == "json" else logging.Formatter(LOG_LINE))
-    root = logging.getLogger()
+    root = logging.root
     root.addHandler(handler)
     root.setLevel(settings.level.upper())
 
