@@ -221,6 +221,7 @@ class Connection:
     Attributes:
         reason: why it ended; empty before.
         heard_at: when the last byte arrived.
+        end_level: of the log line about an end without a fault.
         on_end: called once, with the reason.
     """
 
@@ -234,7 +235,7 @@ class Connection:
         arrival: Arrival | None = None,
     ) -> None:
         self.name, self.limits = name, limits
-        self.reason = ""
+        self.reason, self.end_level = "", logging.INFO
         self.on_end: Callable[[str], object] = lambda _reason: None
         self.heard_at = trio.current_time()
         self.outbox = Outbox(stream, run_sync)
@@ -345,7 +346,7 @@ class Connection:
         self.reason = reason
         self._ended.set()
         self._scope.cancel()
-        level = logging.WARNING if is_fault else logging.INFO
+        level = logging.WARNING if is_fault else self.end_level
         logger.log(level, "connection ended: with=%s reason=%s", self.name, reason)
         self.on_end(reason)
 

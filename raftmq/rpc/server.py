@@ -529,6 +529,8 @@ class RpcServer:
         connection = Connection(
             stream, name=name, limits=self._limits, run_sync=self._run_sync, arrival=arrival
         )
+        if not listener.is_for_brokers:  # clients come and go, and probes of machines every second
+            connection.end_level = logging.DEBUG
         stranger = RequestContext(principal, listener, "", number, peer)
         session = ServedConnection(
             self._service,

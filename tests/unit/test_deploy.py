@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -10,6 +11,7 @@ import sys
 import tomllib
 from configparser import ConfigParser
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -21,12 +23,14 @@ from raftmq.cli.main import NOUNS, main
 from raftmq.cli.nodes.broker_probe import ANSWER_SECONDS_MAX
 from raftmq.cli.nodes.broker_run import NOTIFY_SECONDS_MAX
 from raftmq.cli.nodes.overrides import override_by_variables
+from raftmq.model import Address
 from tests.unit.broker.test_settings import load_settings
 
 PROJECT = Path(__file__).parents[2]
 DEPLOY = PROJECT / "deploy"
 PAGE = (PROJECT / "docs/DEPLOYING.md").read_text("utf-8")
 COMPOSE = (DEPLOY / "compose.yaml").read_text("utf-8")
+KUBERNETES = (DEPLOY / "kubernetes.yaml").read_text("utf-8")
 UNIT = DEPLOY / "raftmq.service"
 FLUSH_SECONDS_MAX = 60  # ample, for whatever is left when the leaders have gone
 
@@ -116,6 +120,54 @@ def test_the_container() -> None:
     assert ("VOLUME", "/var/lib/raftmq") in steps
     assert 'dockerfile: "deploy/Containerfile"' in COMPOSE
     assert ":/etc/raftmq/node.toml:ro" in COMPOSE
+
+
+# Kubernetes
+
+
+def kubernetes_node(node_id: int) -> BrokerSettings:
+    """Of one pod: the settings of the config map, and above them what its container sets."""
+    (settings,) = re.findall(r"^  node\.toml: \|\n((?:    .*\n|\n)+)", KUBERNETES, re.MULTILINE)
+    values: dict[str, Any] = tomllib.loads(dedent(settings))
+    told = dict(re.findall(r'- name: "(RAFTMQ_\w+)"\n +value: "([^"]+)"', KUBERNETES))
+    variables = {name: text.replace("$(POD)", f"raftmq-{node_id}") for name, text in told.items()}
+    (own, bind) = re.findall(r"export (RAFTMQ_\w+__)\$RAFTMQ_NODE__ID=([\d.:]+);", KUBERNETES)[0]
+    override_by_variables(
+        values, variables | {"RAFTMQ_NODE__ID": str(node_id), f"{own}{node_id}": bind}
+    )
+    return parse_settings(values)
+
+
+def test_the_pods_of_kubernetes() -> None:
+    """Three nodes of one cluster, each with the names that the others know it by."""
+    nodes = [kubernetes_node(node_id) for node_id in (1, 2, 3)]
+    assert len({node.cluster_id for node in nodes}) == 1
+    for node in nodes:
+        pod = f"raftmq-{node.node_id}.raftmq"
+        assert {one.advertised.host for one in node.listeners} == {pod}
+        others = {str(at) for voter, at in node.voters.items() if voter != node.node_id}
+        assert len(others) == 2
+        assert str(Address(pod, 9293)) not in others
+        assert node.voters[node.node_id] == Address("0.0.0.0", 9293)
+        assert not node.warnings
+    assert "replicas: 3\n" in KUBERNETES
+    assert "  ordinals:\n    start: 1\n" in KUBERNETES
+
+
+def test_the_probes_of_kubernetes() -> None:
+    """They are commands of ours, and have longer than an answer may take."""
+    probes = re.findall(r'command: (\["raftmq".*\])\n', KUBERNETES)
+    words = [json.loads(probe)[1:] for probe in probes]
+    assert [each[-1] for each in words] == ["live", "ready"]
+    for each in words:
+        noun, *rest = each
+        context = main.make_context("raftmq", [noun, *rest], resilient_parsing=True)
+        check_call(context, [noun, *rest])
+    limits = re.findall(r"timeoutSeconds: (\d+)", KUBERNETES)
+    assert all(int(limit) > ANSWER_SECONDS_MAX for limit in limits)
+    grace = re.search(r"terminationGracePeriodSeconds: (\d+)", KUBERNETES)
+    assert grace is not None
+    assert int(grace[1]) > STOP_SECONDS_MAX + FLUSH_SECONDS_MAX
 
 
 # systemd

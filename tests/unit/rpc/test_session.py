@@ -123,7 +123,7 @@ async def test_a_browser_is_answered_in_its_own_words(
     [
         (b"\x16\3\1\2\0\1\0\1\xfc\3\3", "WARNING", "a TLS handshake came"),
         # `raftmq quorum status` asks the addresses of brokers, too: nothing to warn of.
-        (encode_frame_of_quorum(NodeHello(1, "a", Role.VISITOR, -1)), "INFO", "voters listen on"),
+        (encode_frame_of_quorum(NodeHello(1, "a", Role.VISITOR, -1)), "DEBUG", "voters listen on"),
     ],
 )
 async def test_another_protocol_is_called_by_its_name(
@@ -134,7 +134,7 @@ async def test_another_protocol_is_called_by_its_name(
     what: str,
 ) -> None:
     """It is no frame of an absurd length."""
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG)
     async with connected(new_server(ECHO), CLIENTS) as stream:
         await stream.send_all(first)
         assert not await Stranger(stream).receive_end()
