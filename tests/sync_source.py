@@ -114,7 +114,6 @@ TWINS = (
         (("raftmq.client.producer.producer", "Producer"),),
         inner="self._producer",
         by_hand=("statistics", "send", "enqueue", "send_nowait", "flush", "send_many"),
-        hidden=("topic", "check_open", "check_size"),
         only_here=("open", "close"),
         timeouts={
             "send": (

@@ -26,7 +26,7 @@ from raftmq.rpc.protocol import parse_address
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
-    from typing import Unpack
+    from typing import Never, Unpack
 
     from raftmq.client.consumer.options import ConsumerArguments
     from raftmq.client.network.network import AnyioNetwork
@@ -44,7 +44,7 @@ def connect(
     *,
     client_id: str = "",
     connect_timeout_ms: float = CONNECT_TIMEOUT_MS,
-    **unknown: object,
+    **unknown: Never,
 ) -> Client:
     """A connection to a cluster: `async with connect("host:9292") as client:`.
 
@@ -62,6 +62,7 @@ def connect(
         InvalidConfig: an address that is none.
         Unreachable: on entering the block: no broker has answered in time. Definite.
     """
+    # `Never`: type checkers refuse what this explains at run time.
     check_options("connect", unknown, OPTIONS)
     if not isinstance(client_id, str):
         raise TypeError(f"client_id is a {type(client_id).__name__}, expected str")

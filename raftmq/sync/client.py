@@ -23,7 +23,7 @@ from raftmq.sync.producer import Producer
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
-    from typing import Self, Unpack
+    from typing import Never, Self, Unpack
 
     from raftmq.client.consumer.options import ConsumerArguments
     from raftmq.client.producer.options import ProducerArguments
@@ -38,7 +38,7 @@ def connect(
     *,
     client_id: str = "",
     connect_timeout_ms: float = CONNECT_TIMEOUT_MS,
-    **unknown: object,
+    **unknown: Never,
 ) -> Client:
     """A connection to a cluster: `with connect("host:9292") as client:`.
 

@@ -19,6 +19,7 @@ import trio
 
 from raftmq.errors import Closed
 from raftmq.sync.block import Block
+from raftmq.sync.loop import limit_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -159,6 +160,7 @@ class Consumer:
 
     def _records(self, timeout: float | None) -> Iterator[ConsumerRecord]:
         """As they were sent."""
+        limit_of(timeout)  # refused before anything is opened
         self._open()
         taker = get_ident()
         while (shared := self._shared) or self._loop.call(self._fill, timeout):
@@ -185,6 +187,7 @@ class Consumer:
         Raises:
             InvalidConfig: `max_records` is not a whole number from 1. Definite.
         """
+        limit_of(timeout)
         self._open()
         found = self._consumer.batches(max_records=max_records)
         while self._loop.call(self._fetch, found, timeout):

@@ -23,7 +23,7 @@ import trio
 
 from raftmq.client.producer.statistics import Failures
 from raftmq.errors import BufferFull, Closed, InvalidRecord, RaftmqError, RequestTimedOut
-from raftmq.sync.loop import LoopCall
+from raftmq.sync.loop import LoopCall, limit_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.batch import OnDelivery, RecordMetadata
     from raftmq.client.producer.delivery import Delivery as AsyncDelivery
     from raftmq.client.producer.producer import Producer as AsyncProducer
-    from raftmq.sync.loop import Loop
+    from raftmq.sync.loop import Loop, TimeLimit
     from raftmq.wire.batch.columns import Value
 
 
@@ -41,12 +41,12 @@ logger = logging.getLogger("raftmq.sync")
 class Delivery:
     """The future outcome of one record, for any thread."""
 
-    __slots__ = ("_error", "_handover", "_inner", "_taken", "is_claimed")
+    __slots__ = ("_error", "_handover", "_inner", "_is_claimed", "_taken")
 
-    # is_claimed: the program has learnt of `_error`, or will.
+    # _is_claimed: the program has learnt of `_error`, or will.
 
     def __init__(self, handover: Handover, *, is_claimed: bool = False) -> None:
-        self._handover, self.is_claimed = handover, is_claimed
+        self._handover, self._is_claimed = handover, is_claimed
         self._inner: AsyncDelivery | None = None
         self._error: RaftmqError | None = None
         self._taken: trio.Event | None = None
@@ -70,7 +70,10 @@ class Delivery:
             RaftmqError: the delivery has failed; `error.definite` says whether it was certainly not
                 appended.
         """
-        return self._handover.loop.call(self._wait, timeout=timeout)
+        return self._result(limit_of(timeout))
+
+    def _result(self, limit: TimeLimit | None) -> RecordMetadata:
+        return self._handover.loop.call(self._wait, timeout=limit)
 
     async def _wait(self) -> RecordMetadata:
         # Still in the handover's queue.
@@ -82,12 +85,12 @@ class Delivery:
             # close.
             await self._taken.wait()
         if self._error is not None:
-            self.is_claimed = True
+            self._is_claimed = True
             raise self._error.copied()
         assert self._inner is not None, "woken before it was settled"
         return await self._inner
 
-    def settle(self, outcome: AsyncDelivery | RaftmqError) -> None:
+    def _settle(self, outcome: AsyncDelivery | RaftmqError) -> None:
         """In the loop: the producer has accepted the record, or refused it."""
         if isinstance(outcome, RaftmqError):
             self._error = outcome
@@ -222,7 +225,7 @@ class Handover:
 
     async def _take(self, handed: Handed) -> None:
         try:
-            handed.delivery.settle(await self._producer.enqueue(*handed.arguments, **handed.named))
+            handed.delivery._settle(await self._producer.enqueue(*handed.arguments, **handed.named))
         except RaftmqError as error:  # refused by the producer
             self._refuse(handed, error)
         except Exception as error:  # from the program's partitioner, for example
@@ -241,9 +244,9 @@ class Handover:
 
     def _refuse(self, handed: Handed, error: RaftmqError) -> None:
         delivery, on_delivery = handed.delivery, handed.named["on_delivery"]
-        delivery.settle(error)
+        delivery._settle(error)
         if on_delivery is None:  # otherwise the callback reports it
-            self.failures.add(error, lambda: not delivery.is_claimed)
+            self.failures.add(error, lambda: not delivery._is_claimed)
         else:
             _call_back(on_delivery, error)
 
@@ -302,18 +305,16 @@ class Rows:
         Raises:
             RequestTimedOut: after `timeout`, which is checked whenever rows have come. Indefinite.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        limit = limit_of(timeout)
         call: LoopCall[T] = LoopCall(self._used_by, (use,))
         try:
             self._loop.start(call)
             while not call.is_done and (portion := self._take()):
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise RequestTimedOut(f"not all rows have come within {timeout:g} s")
+                if limit is not None and limit.is_over:
+                    raise RequestTimedOut(f"not all rows have come within {limit}")
                 self._loop.call(self._put, portion)
             self._loop.call_soon(self._send.close)
-            return self._loop.wait(
-                call, timeout=None if deadline is None else deadline - time.monotonic()
-            )
+            return self._loop.wait(call, limit)
         # Also Ctrl-C, or an error of the program's rows.
         except BaseException:
             self._loop.cancel(call)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import time
 from contextlib import suppress
 from threading import TIMEOUT_MAX, Lock, Thread, current_thread
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, TypeVarTuple
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, TypeVarTuple
 import trio
 
 from raftmq.client.network.channel import one_error
-from raftmq.errors import Closed, InvalidRequest, RequestTimedOut
+from raftmq.errors import Closed, InvalidConfig, InvalidRequest, RequestTimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -30,6 +31,41 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+
+class TimeLimit:
+    """The `timeout` of a call, over all of its waits."""
+
+    def __init__(self, timeout: float) -> None:
+        """`timeout`: in seconds, as the program has given it.
+
+        Raises:
+            TypeError: no number.
+            InvalidConfig: a negative one.
+        """
+        # True is an int for Python, but never meant as a time.
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+            kind = type(timeout).__name__
+            raise TypeError(f"timeout = {timeout!r} is a {kind}, expected seconds, or None")
+        if not timeout >= 0:
+            raise InvalidConfig([f"timeout = {timeout!r}: expected seconds, 0 or more, or None"])
+        self._timeout, self._end = timeout, time.monotonic() + timeout
+
+    def __str__(self) -> str:
+        return f"{self._timeout:g} s"
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0, self._end - time.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        return self.seconds_left <= 0
+
+
+def limit_of(timeout: float | None) -> TimeLimit | None:
+    """None: as long as it takes. Raises as TimeLimit."""
+    return None if timeout is None else TimeLimit(timeout)
 
 
 class LoopCall(Generic[T]):
@@ -77,7 +113,7 @@ class LoopCall(Generic[T]):
     def wait(self, seconds_max: float | None) -> bool:
         """Whether there is an outcome within that time; None: wait for ever."""
         if not self.is_done:
-            seconds = -1 if seconds_max is None else min(max(seconds_max, 0), TIMEOUT_MAX)
+            seconds = -1 if seconds_max is None else min(seconds_max, TIMEOUT_MAX)
             self._latch.acquire(timeout=seconds)
         return self.is_done
 
@@ -166,7 +202,7 @@ class LoopThread(Generic[S]):
         self,
         function: Callable[[*Ts], Awaitable[T]],
         *arguments: *Ts,
-        timeout: float | None = None,
+        timeout: float | TimeLimit | None = None,
     ) -> T:
         """What `function` returns or raises, called in the loop.
 
@@ -174,14 +210,16 @@ class LoopThread(Generic[S]):
             timeout: seconds to wait; None: for ever.
 
         Raises:
+            TypeError, InvalidConfig: a `timeout` that is none.
             RequestTimedOut: it was not done in time, and is cancelled now. Indefinite.
             Closed: the block was not entered or was left, or belongs to another process.
             InvalidRequest: this is the loop's own thread, which must not wait for itself.
         """
         call: LoopCall[T] = LoopCall(function, arguments)
+        limit = timeout if isinstance(timeout, TimeLimit) else limit_of(timeout)
         try:
             self.start(call)
-            return self.wait(call, timeout=timeout)
+            return self.wait(call, limit)
         # Also Ctrl-C: a call that no thread waits for must not go on.
         except BaseException:
             self.cancel(call)
@@ -208,11 +246,11 @@ class LoopThread(Generic[S]):
         with suppress(trio.RunFinishedError):  # the end of the thread settles it
             self._token.run_sync_soon(self._begin, call)
 
-    def wait(self, call: LoopCall[T], *, timeout: float | None = None) -> T:
+    def wait(self, call: LoopCall[T], limit: TimeLimit | None = None) -> T:
         """Its outcome. A caller that is interrupted must `cancel` the call."""
-        if not call.wait(timeout):  # the time is over
+        if not call.wait(None if limit is None else limit.seconds_left):  # the time is over
             self.cancel(call)
-            raise RequestTimedOut(f"no result within {timeout:g} s")
+            raise RequestTimedOut(f"no result within {limit}")
         return call.result()
 
     def cancel(self, call: LoopCall[Any]) -> None:

@@ -7,7 +7,6 @@ Parameters and docstrings of the calls are written by `python -m tests.sync_sour
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raftmq.client.administration.checks import check_topic
@@ -21,19 +20,20 @@ from raftmq.client.producer.record import (
 from raftmq.errors import BufferExhausted, BufferFull, Closed, RequestTimedOut
 from raftmq.sync.block import Block
 from raftmq.sync.handover import Delivery, Handed, Handover, Rows, may_wait
-from raftmq.sync.loop import LoopCall
+from raftmq.sync.loop import LoopCall, limit_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
     from types import TracebackType
     from typing import Self
 
+    from raftmq.client.moments import GivenTimestamp
     from raftmq.client.producer.batch import BatchMetadata, OnDelivery, RecordMetadata
     from raftmq.client.producer.bulk import Progress
     from raftmq.client.producer.producer import Producer as AsyncProducer
     from raftmq.client.producer.record import GivenKey, GivenTags, GivenValue
     from raftmq.client.producer.statistics import Statistics
-    from raftmq.sync.loop import Loop
+    from raftmq.sync.loop import Loop, TimeLimit
     from raftmq.wire.batch.arguments import GivenHeaders
 
 T = TypeVar("T")
@@ -50,6 +50,8 @@ class Producer:
         self._block = Block(loop, producer)
         self._was_opened = False
         self._handover = Handover(loop, producer, handover_bytes_max)
+        # Taken from the inner one, or it would serialize single records once more.
+        self._serializers, producer._serializers = producer._serializers, None
 
     @property
     def statistics(self) -> Statistics:
@@ -106,7 +108,7 @@ class Producer:
         headers: GivenHeaders = None,
         tags: GivenTags = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: GivenTimestamp | None = None,
         timeout: float | None = None,
     ) -> RecordMetadata:
         """Send one record, and wait until it is as safe as `acks` promises.
@@ -116,12 +118,15 @@ class Producer:
 
         Args:
             topic: its name.
-            value: bytes; None for a record without a value.
-            key: records with one key stay in order, in one partition.
-            headers: names and values, for the program that reads the record.
-            tags: words to filter by.
+            value: bytes, or text, which is sent in UTF-8 and comes back as bytes; what
+                `value_serializer` takes, if there is one; None for a record without a value.
+            key: bytes, text or a whole number, and comes back as such; what `key_serializer` takes,
+                if there is one. Records with one key stay in order, in one partition.
+            headers: a mapping, or pairs, of names and values (bytes, text or None), for the program
+                that reads the record.
+            tags: words that the record bears. Consumers cannot filter by them yet.
             partition: in place of the partitioner's choice.
-            timestamp: milliseconds since 1970-01-01 UTC; None: now.
+            timestamp: milliseconds since 1970-01-01 UTC, or a datetime with a time zone; None: now.
             timeout: seconds; None waits for ever.
 
         Returns:
@@ -136,18 +141,20 @@ class Producer:
             RequestTimedOut: after `timeout` seconds; the record may be sent nevertheless.
                 Indefinite, unless it is BufferExhausted, as from `enqueue`.
         """
-        deadline = _deadline(timeout)
-        delivery = self.enqueue(
-            topic,
-            value,
-            key=key,
-            headers=headers,
-            tags=tags,
-            partition=partition,
-            timestamp=timestamp,
-            timeout=timeout,
+        limit = limit_of(timeout)
+        delivery = self._accepted(
+            lambda: self.send_nowait(
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                tags=tags,
+                partition=partition,
+                timestamp=timestamp,
+            ),
+            limit,
         )
-        return delivery.result(_seconds_left(deadline))
+        return delivery._result(limit)
 
     def enqueue(
         self,
@@ -158,7 +165,7 @@ class Producer:
         headers: GivenHeaders = None,
         tags: GivenTags = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: GivenTimestamp | None = None,
         on_delivery: OnDelivery | None = None,
         timeout: float | None = None,
     ) -> Delivery:
@@ -169,8 +176,9 @@ class Producer:
         client.
 
         Args:
+            topic, value, key, headers, tags, partition, timestamp: see `send`.
             on_delivery: called with (error, metadata), one of which is None, when the outcome is
-                known.
+                known. What it raises goes to the log, or to stderr where there is none.
             timeout: seconds; None waits for ever.
 
         Returns:
@@ -182,22 +190,19 @@ class Producer:
             RequestTimedOut: as BufferExhausted: the buffer stayed full for `timeout` seconds, and
                 the record was not accepted. Definite.
         """
-        deadline = _deadline(timeout)
-        while True:
-            try:
-                return self.send_nowait(
-                    topic,
-                    value,
-                    key=key,
-                    headers=headers,
-                    tags=tags,
-                    partition=partition,
-                    timestamp=timestamp,
-                    on_delivery=on_delivery,
-                )
-            except BufferFull as error:
-                if not self._wait_room(_seconds_left(deadline)):
-                    raise BufferExhausted(f"no room within {timeout:g} s: {error}") from error
+        return self._accepted(
+            lambda: self.send_nowait(
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                tags=tags,
+                partition=partition,
+                timestamp=timestamp,
+                on_delivery=on_delivery,
+            ),
+            limit_of(timeout),
+        )
 
     def send_nowait(
         self,
@@ -208,7 +213,7 @@ class Producer:
         headers: GivenHeaders = None,
         tags: GivenTags = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: GivenTimestamp | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Accept one record without waiting. See `send`.
@@ -217,8 +222,10 @@ class Producer:
         client.
 
         Args:
+            topic, value, key, headers, tags, partition, timestamp: see `send`.
             on_delivery: called with (error, metadata), one of which is None, when the outcome is
-                known; with a name, success counts only once the block has ended.
+                known; with a name, success counts only once the block has ended. What it raises
+                goes to the log, or to stderr where there is none.
 
         Returns:
             The outcome; its `result` waits for it.
@@ -231,9 +238,11 @@ class Producer:
         self._loop.check_process()
         self._handover.check_open()
         check_topic(topic)
+        if self._serializers is not None:  # in this thread, so that their errors show here
+            value, key = self._serializers.record(value, key)
         value, key = checked_value(value), None if key is None else checked_key(key)
         size = size_of(value, key, checked_extras(headers, tags, partition))
-        self._producer.check_size(size)
+        self._producer._check_size(size)
         # Checked in this thread, so that the caller gets the error, not the loop.
         if timestamp is not None:
             checked_timestamp(timestamp)
@@ -258,9 +267,10 @@ class Producer:
         key: Callable[[Any], GivenKey] | None = None,
         headers: Callable[[Any], GivenHeaders] | None = None,
         tags: Callable[[Any], GivenTags] | None = None,
-        timestamp: Callable[[Any], int] | None = None,
+        timestamp: Callable[[Any], GivenTimestamp] | None = None,
         partition: int | None = None,
         progress: Progress = None,
+        total: int | None = None,
         timeout: float | None = None,
     ) -> list[BatchMetadata]:
         """Send many records, and wait until all are as safe as `acks` promises.
@@ -273,12 +283,14 @@ class Producer:
 
         Args:
             topic: its name.
-            rows: any number of them; bytes, unless `value` says what to send of a row.
-            value, key, headers, tags, timestamp: functions of a row; `timestamp` returns
-                milliseconds since 1970-01-01 UTC.
+            rows: any number of them; each is a value, as for `send`, unless `value` says what to
+                send of a row.
+            value, key, headers, tags, timestamp: functions of a row, whose results are as for
+                `send`.
             partition: for all of them, in place of the partitioner's choice.
             progress: True for a bar on stderr, or a function of the number of records accepted so
                 far.
+            total: number of rows, for the bar, where `rows` does not say it, as a generator.
             timeout: seconds; None waits for ever.
 
         Returns:
@@ -303,6 +315,7 @@ class Producer:
                 timestamp=timestamp,
                 partition=partition,
                 progress=progress,
+                total=total,
             )
 
         # A generator must not block the loop's thread.
@@ -318,7 +331,7 @@ class Producer:
         keys: Sequence[GivenKey] | None = None,
         headers: Sequence[GivenHeaders] | None = None,
         tags: Sequence[GivenTags] | None = None,
-        timestamps: Sequence[int] | None = None,
+        timestamps: Sequence[GivenTimestamp] | None = None,
         partitions: Sequence[int] | None = None,
         progress: Progress = None,
         timeout: float | None = None,
@@ -326,8 +339,9 @@ class Producer:
         """Send parallel columns, as Arrow and Spark hold them, and wait; see `send_many`.
 
         Args:
-            values, keys: lists or Arrow arrays.
-            timestamps: milliseconds since 1970-01-01 UTC; None: now.
+            topic: its name.
+            values, keys, headers, tags, timestamps: lists or Arrow arrays of one length, with items
+                as for `send`.
             partitions: one for each record, in place of the partitioner's choice.
             progress: see `send_many`.
             timeout: seconds; None waits for ever.
@@ -362,14 +376,15 @@ class Producer:
         keys: Sequence[GivenKey] | None = None,
         headers: Sequence[GivenHeaders] | None = None,
         tags: Sequence[GivenTags] | None = None,
-        timestamps: Sequence[int] | None = None,
+        timestamps: Sequence[GivenTimestamp] | None = None,
         partitions: Sequence[int] | None = None,
         timeout: float | None = None,
     ) -> None:
         """Accept parallel columns, waiting only while the buffer is full. `flush`, or the end of
-        the block, waits until they are sent, and raises what has failed. See `send_columns`.
+        the block, waits until they are sent, and raises what has failed.
 
         Args:
+            topic, values, keys, headers, tags, timestamps, partitions: see `send_columns`.
             timeout: seconds; None waits for ever.
 
         Raises:
@@ -406,13 +421,21 @@ class Producer:
         self._call(self._producer.flush, timeout=timeout)
         self._handover.failures.raise_first()
 
-    def _wait_room(self, seconds_max: float | None) -> bool:
+    def _accepted(self, attempt: Callable[[], Delivery], limit: TimeLimit | None) -> Delivery:
+        while True:
+            try:
+                return attempt()
+            except BufferFull as error:
+                if not self._wait_room(limit):
+                    raise BufferExhausted(f"no room within {limit}: {error}") from error
+
+    def _wait_room(self, limit: TimeLimit | None) -> bool:
         """Wait for half of the queue to be taken; False: the time is over."""
         # Without a wait, callbacks in the loop's thread may try, too.
-        if seconds_max is not None and seconds_max <= 0:
+        if limit is not None and limit.is_over:
             return False
         try:
-            self._loop.call(self._handover.wait_room, timeout=seconds_max)
+            self._loop.call(self._handover.wait_room, timeout=limit)
         except RequestTimedOut:
             return False
         return True
@@ -424,11 +447,3 @@ class Producer:
             return await call()
 
         return self._loop.call(run, timeout=timeout)
-
-
-def _deadline(timeout: float | None) -> float | None:
-    return None if timeout is None else time.monotonic() + timeout
-
-
-def _seconds_left(deadline: float | None) -> float | None:
-    return None if deadline is None else deadline - time.monotonic()

@@ -92,7 +92,7 @@ class Life:
     def _new_producer(self, acks: str) -> Producer:
         settings = self._bench.settings
         return self._client.producer(
-            acks=acks if acks == "all" else int(acks),
+            acks="all" if acks == "all" else int(acks),
             idempotence=self._is_idempotent,
             linger_ms=0,
             request_timeout_ms=settings.request_timeout_ms,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import pairwise
 from operator import sub
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
 from raftmq.client.producer.record import RECORD_OVERHEAD_BYTES
 from raftmq.errors import (
@@ -60,6 +60,16 @@ class RecordMetadata(NamedTuple):
     offset: int
     timestamp: int
 
+    @property
+    def count(self) -> NoReturn:
+        """Not a tuple's method, which nobody means here. Raises AttributeError."""
+        raise AttributeError("RecordMetadata has no count: it is of one record")
+
+    @property
+    def index(self) -> NoReturn:
+        """As `count`."""
+        raise AttributeError("RecordMetadata has no index: is offset meant?")
+
 
 class BatchMetadata(NamedTuple):
     """Where records are in the log that were sent together.
@@ -85,6 +95,16 @@ class BatchMetadata(NamedTuple):
     is_repeated: bool = False
     is_skipped: bool = False
     log_append_time: int | None = None
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        """`record_count`, and not a tuple's method."""
+        return self.record_count
+
+    @property
+    def index(self) -> NoReturn:
+        """Not a tuple's method, which nobody means here. Raises AttributeError."""
+        raise AttributeError("BatchMetadata has no index: is base_offset meant?")
 
     @property
     def end_offset(self) -> int:

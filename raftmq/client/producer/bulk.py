@@ -83,9 +83,9 @@ PORTION_SECONDS_MAX = 0.02  # rows that come slowly leave after 20 ms, however f
 class BulkProducer(Protocol):
     """The methods of the producer that a bulk call uses."""
 
-    def topic(self, name: str) -> TopicQueues: ...
-    def check_open(self) -> None: ...
-    def check_size(self, size: int) -> None: ...
+    def _topic(self, name: str) -> TopicQueues: ...
+    def _check_open(self) -> None: ...
+    def _check_size(self, size: int) -> None: ...
 
 
 class BulkRun:
@@ -131,7 +131,7 @@ class Bulk:
         now_ms: Callable[[], int],
     ) -> None:
         self._host, self._dispatcher = host, dispatcher
-        self._now_ms = now_ms
+        self._now_ms, self._serializers = now_ms, options.serializers
         # A quarter: one portion is filled while others are sent
         self._bytes_max = min(PORTION_BYTES_MAX, options.buffer_memory // 4)
         self._records_max = PORTION_RECORDS_FIRST  # of the next portion
@@ -149,9 +149,11 @@ class Bulk:
         functions: Functions,
         partition: int | None,
         progress: Progress,
+        total: int | None,
     ) -> list[BatchMetadata]:
         """See `Producer.send_many`."""
-        with self._answerable(), reporting(progress, column_length(rows)) as report:
+        total = column_length(rows) if total is None else total
+        with self._answerable(), reporting(progress, total) as report:
             # Before rows are read: with an unknown topic none must be lost.
             topic = await self._open(topic_name)
             portions = _Portions(rows)
@@ -190,8 +192,8 @@ class Bulk:
         """The topic, once its number of partitions is known: records are divided among them at
         once.
         """
-        self._host.check_open()
-        topic = self._host.topic(topic_name)
+        self._host._check_open()
+        topic = self._host._topic(topic_name)
         # A cancellation shows here even when the topic is known and memory is free.
         await anyio.lowlevel.checkpoint()
         if not topic.count:  # metadata have not answered yet
@@ -203,6 +205,11 @@ class Bulk:
         # An earlier record has failed: accept no more, and raise once all are settled.
         if self._error is not None:
             await self._finish()  # raises the failure
+        if self._serializers is not None:
+            columns = columns._replace(
+                values=self._serializers.values(columns.values),
+                keys=self._serializers.keys(columns.keys),
+            )
         try:
             prepared = columns.prepared(self._count)
             self._check_sizes(prepared.sizes)
@@ -214,7 +221,7 @@ class Bulk:
 
     def _check_sizes(self, sizes: list[int]) -> None:
         try:
-            self._host.check_size(max(sizes))
+            self._host._check_size(max(sizes))
         except MessageTooLarge as error:  # the program must learn which row it was
             error.add_note(f"it is record {self._count + sizes.index(max(sizes))}")
             raise
@@ -255,7 +262,7 @@ class Bulk:
             # Ends when settled batches give memory back, or when the producer closes.
             await pool.take(size)
         try:
-            self._host.check_open()
+            self._host._check_open()
         except RaftmqError:
             self._dispatcher.buffer_pool.give_back(size)
             named = self._dispatcher.accumulator.named

@@ -39,7 +39,7 @@ class Delivery:
         return self._batch is not None and self._held()[0].outcome is not None
 
     @property
-    def is_claimed(self) -> bool:
+    def _is_claimed(self) -> bool:
         """The program has learnt the outcome, or will, by an await or a callback."""
         return self._claims > 0
 
@@ -54,18 +54,18 @@ class Delivery:
                 certainly not appended. Indefinite: it may have been.
         """
         assert self._batch is not None, "not done yet"
-        self.claim()
+        self._claim()
         batch, index = self._held()
         return batch.metadata_of(index)
 
-    def call_back(self, on_delivery: OnDelivery) -> None:
+    def _call_back(self, on_delivery: OnDelivery) -> None:
         """Call `on_delivery` when the outcome is known. Only before it `is_done`."""
         assert self._batch is not None, "in no batch yet"
-        self.claim()
+        self._claim()
         batch, index = self._held()
         batch.call_back(index, on_delivery)
 
-    def claim(self) -> None:
+    def _claim(self) -> None:
         """Note that the program learns the outcome."""
         self._claims += 1
         # The first claim; the batch counts records, not claims
@@ -77,7 +77,7 @@ class Delivery:
         return self._wait().__await__()
 
     async def _wait(self) -> RecordMetadata:
-        self.claim()
+        self._claim()
         try:
             # Woken when the batch is settled, and also when it was split: then another batch has
             # the record.
@@ -124,17 +124,17 @@ class PendingDelivery(Delivery):
     def result(self) -> RecordMetadata:
         if self._error is None:
             return super().result()
-        self.claim()
+        self._claim()
         raise self._error.copied()
 
-    def place(self, batch: ProducerBatch, index: int) -> None:
+    def _place(self, batch: ProducerBatch, index: int) -> None:
         """The record has joined a batch."""
         self._batch, self._index = batch, index
         if self._claims:  # claimed while it waited for metadata
             batch.claim(index)
         self._wake()
 
-    def refuse(self, error: RaftmqError) -> None:
+    def _refuse(self, error: RaftmqError) -> None:
         """The record will join no batch."""
         self._error = error
         self._wake()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from raftmq.client.options import (
     AT_LEAST_ONCE,
@@ -18,6 +18,7 @@ from raftmq.client.options import (
     with_delivery,
 )
 from raftmq.client.producer.partitioners import HASHES
+from raftmq.client.producer.record import Serializers
 from raftmq.errors import InvalidConfig
 from raftmq.model import Compression
 from raftmq.wire.batch.header import GENERATION_MAX
@@ -28,6 +29,14 @@ if TYPE_CHECKING:
 
     from raftmq.client.options import Allowed
     from raftmq.client.producer.partitioners import UserPartitioner
+    from raftmq.client.producer.record import Serializer
+
+# What the options take, for editors and type checkers.
+Acks: TypeAlias = int | Literal["all"]
+CompressionName: TypeAlias = Literal["none", "gzip", "lz4", "zstd"]
+PartitionerName: TypeAlias = Literal["crc32", "murmur2", "consistent"]
+Preset: TypeAlias = Literal["high_throughput", "low_latency"]
+Delivery: TypeAlias = Literal["at_most_once", "at_least_once"]
 
 PRESETS: dict[str, dict[str, Any]] = {
     # Measured figures of both: docs/SDK.md, "Presets". Fuller batches where a program hands in less
@@ -82,12 +91,14 @@ class ProducerOptions:
         delivery_timeout_ms: how long sending may take, from the first record of a batch on; then
             the outcome is an error, indefinite if an answer may still come. With idempotence at
             most a day: brokers find duplicates for so long.
+        value_serializer, key_serializer: called with each value, or key, but None; what they return
+            is sent: bytes or text, for keys also a whole number. `json.dumps` for one.
     """
 
     # None: an idempotent producer whose identity ends with its process.
     name: str | None = None
     generation: int | None = None
-    acks: int | str = "all"  # Kafka's default: what is acknowledged is committed
+    acks: Acks = "all"  # Kafka's default: what is acknowledged is committed
     # Kafka's default since 4.0: fuller batches at little cost in latency.
     linger_ms: float = 5
     batch_size: int = 64 << 10  # less and more (16 and 256 KiB) brought fewer records/s
@@ -95,13 +106,15 @@ class ProducerOptions:
     max_request_size: int = 1 << 20  # the topics' default max.message.bytes
     max_in_flight: int = 1  # keeps the order when a request is sent again (decision 0017)
     idempotence: bool | None = None
-    compression: str | None = None  # Kafka's default
-    partitioner: str | UserPartitioner = "crc32"  # in C, and Spark computes the same
+    compression: CompressionName | None = None  # Kafka's default
+    partitioner: PartitionerName | UserPartitioner = "crc32"  # in C, and Spark computes the same
     retries: int | None = None  # delivery_timeout_ms is the limit that matters
     retry_backoff_ms: float = 100  # Kafka's default
     retry_backoff_max_ms: float = 1000  # Kafka's default
     request_timeout_ms: float = 30_000  # Kafka's default; longer than a leader election
     delivery_timeout_ms: float = 120_000  # Kafka's default: outlasts the restart of a broker
+    value_serializer: Serializer | None = None
+    key_serializer: Serializer | None = None
 
     def __post_init__(self) -> None:
         problems = [*_bad_names(self), *_bad_numbers(self), *_bad_choices(self)]
@@ -109,6 +122,13 @@ class ProducerOptions:
             problems = _contradictions(self)
         if problems:
             raise InvalidConfig(problems)
+
+    @property
+    def serializers(self) -> Serializers | None:
+        """None: keys and values are sent as they are handed in."""
+        if self.key_serializer is None and self.value_serializer is None:
+            return None
+        return Serializers(self.key_serializer, self.value_serializer)
 
     @property
     def generation_number(self) -> int:
@@ -149,24 +169,26 @@ class ProducerOptions:
 class ProducerArguments(TypedDict, total=False):
     """The same options as keyword arguments, for editors and type checkers."""
 
-    preset: str | None
-    delivery: str | None
+    preset: Preset | None
+    delivery: Delivery | None
     name: str | None
     generation: int | None
-    acks: int | str
+    acks: Acks
     linger_ms: float
     batch_size: int
     buffer_memory: int
     max_request_size: int
     max_in_flight: int
     idempotence: bool | None
-    compression: str | None
-    partitioner: str | UserPartitioner
+    compression: CompressionName | None
+    partitioner: PartitionerName | UserPartitioner
     retries: int | None
     retry_backoff_ms: float
     retry_backoff_max_ms: float
     request_timeout_ms: float
     delivery_timeout_ms: float
+    value_serializer: Serializer | None
+    key_serializer: Serializer | None
 
 
 def producer_options(given: Mapping[str, Any]) -> ProducerOptions:
@@ -259,6 +281,10 @@ def _bad_choices(options: ProducerOptions) -> list[str]:
     if not callable(options.partitioner) and not _is_one_of(options.partitioner, HASHES):
         names = ", ".join(f'"{name}"' for name in HASHES)
         problems.append(f"partitioner = {options.partitioner!r}: expected {names} or a function")
+    for name in ("value_serializer", "key_serializer"):
+        given = getattr(options, name)
+        if given is not None and not callable(given):
+            problems.append(f"{name} = {given!r}: expected a function, such as json.dumps")
     return problems
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, TypeAlias
 
+    from raftmq.client.moments import GivenTimestamp
     from raftmq.client.producer.accumulator import TopicQueues
     from raftmq.client.producer.batch import BatchMetadata, OnDelivery, RecordMetadata
     from raftmq.client.producer.bulk import Progress
@@ -84,7 +85,7 @@ class PendingRecord:
         self.since, self.delivery = since, PendingDelivery()
         dispatcher.buffer_pool.take_anyway(EARLY_OVERHEAD_BYTES)
         if on_delivery is not None:  # the callback will report a failure
-            self.delivery.claim()
+            self.delivery._claim()
 
     def on_known(self, error: RaftmqError | None) -> None:
         """Join a batch, or fail with `error`."""
@@ -95,9 +96,9 @@ class PendingRecord:
             return
         self._dispatcher.buffer_pool.give_back(self._size)
         self._dispatcher.statistics.failed_records += 1
-        self.delivery.refuse(error)
+        self.delivery._refuse(error)
         if self._on_delivery is None:  # otherwise the callback reports it
-            self._dispatcher.failures.add(error, lambda: not self.delivery.is_claimed)
+            self._dispatcher.failures.add(error, lambda: not self.delivery._is_claimed)
         else:
             self._dispatcher.call_later(self._on_delivery, error, None)
 
@@ -109,9 +110,9 @@ class PendingRecord:
             )  # fmt: skip
         except RaftmqError as error:
             return error
-        self.delivery.place(batch, index)
+        self.delivery._place(batch, index)
         if self._on_delivery is not None:
-            self.delivery.call_back(self._on_delivery)
+            self.delivery._call_back(self._on_delivery)
         return None
 
     def _begin(self) -> float:
@@ -158,6 +159,7 @@ class Producer(Openable):
         self._size_max = options.max_request_size + RECORD_OVERHEAD_BYTES
         self._was_opened = self._is_open = False
         self._named = self._accumulator.named
+        self._serializers = options.serializers
         self._is_filled = False  # a batch was filled since `enqueue` last yielded to other tasks
 
     @property
@@ -203,7 +205,7 @@ class Producer(Openable):
         headers: GivenHeaders = None,
         tags: GivenTags = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: GivenTimestamp | None = None,
     ) -> RecordMetadata:
         """Send one record, and wait until it is as safe as `acks` promises.
 
@@ -212,12 +214,15 @@ class Producer(Openable):
 
         Args:
             topic: its name.
-            value: bytes; None for a record without a value.
-            key: records with one key stay in order, in one partition.
-            headers: names and values, for the program that reads the record.
-            tags: words to filter by.
+            value: bytes, or text, which is sent in UTF-8 and comes back as bytes; what
+                `value_serializer` takes, if there is one; None for a record without a value.
+            key: bytes, text or a whole number, and comes back as such; what `key_serializer` takes,
+                if there is one. Records with one key stay in order, in one partition.
+            headers: a mapping, or pairs, of names and values (bytes, text or None), for the program
+                that reads the record.
+            tags: words that the record bears. Consumers cannot filter by them yet.
             partition: in place of the partitioner's choice.
-            timestamp: milliseconds since 1970-01-01 UTC; None: now.
+            timestamp: milliseconds since 1970-01-01 UTC, or a datetime with a time zone; None: now.
 
         Returns:
             Partition, offset and timestamp of the record.
@@ -249,15 +254,16 @@ class Producer(Openable):
         headers: GivenHeaders = None,
         tags: GivenTags = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: GivenTimestamp | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Accept one record; waits only while the buffer (`buffer_memory`) is full. See
         `send_nowait`.
 
         Args:
+            topic, value, key, headers, tags, partition, timestamp: see `send`.
             on_delivery: called with (error, metadata), one of which is None, when the outcome is
-                known.
+                known. What it raises goes to the log, or to stderr where there is none.
 
         Returns:
             The outcome, to be awaited.
@@ -270,7 +276,7 @@ class Producer(Openable):
         if self._is_filled:  # once per batch, so that the sending task gets to run
             self._is_filled = False
             await anyio.lowlevel.checkpoint()
-            self.check_open()
+            self._check_open()
         if not self._buffer_pool.take_now(size):
             await self._wait_memory(size)
         return self._take(topic, value, key, extras, timestamp, size, on_delivery)
@@ -284,14 +290,16 @@ class Producer(Openable):
         headers: GivenHeaders = None,
         tags: GivenTags = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: GivenTimestamp | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Accept one record without waiting. See `send`.
 
         Args:
+            topic, value, key, headers, tags, partition, timestamp: see `send`.
             on_delivery: called with (error, metadata), one of which is None, when the outcome is
-                known; with a name, success counts only once the block has ended.
+                known; with a name, success counts only once the block has ended. What it raises
+                goes to the log, or to stderr where there is none.
 
         Returns:
             The outcome, to be awaited.
@@ -330,9 +338,10 @@ class Producer(Openable):
         key: Callable[[Any], GivenKey] | None = None,
         headers: Callable[[Any], GivenHeaders] | None = None,
         tags: Callable[[Any], GivenTags] | None = None,
-        timestamp: Callable[[Any], int] | None = None,
+        timestamp: Callable[[Any], GivenTimestamp] | None = None,
         partition: int | None = None,
         progress: Progress = None,
+        total: int | None = None,
     ) -> list[BatchMetadata]:
         """Send many records, and wait until all are as safe as `acks` promises.
 
@@ -341,12 +350,14 @@ class Producer(Openable):
 
         Args:
             topic: its name.
-            rows: any number of them; bytes, unless `value` says what to send of a row.
-            value, key, headers, tags, timestamp: functions of a row; `timestamp` returns
-                milliseconds since 1970-01-01 UTC.
+            rows: any number of them; each is a value, as for `send`, unless `value` says what to
+                send of a row.
+            value, key, headers, tags, timestamp: functions of a row, whose results are as for
+                `send`.
             partition: for all of them, in place of the partitioner's choice.
             progress: True for a bar on stderr, or a function of the number of records accepted so
                 far.
+            total: number of rows, for the bar, where `rows` does not say it, as a generator.
 
         Returns:
             Where they are in the log: one result for each run of records that were sent together.
@@ -358,7 +369,12 @@ class Producer(Openable):
         """
         functions = (value, key, headers, tags, timestamp)
         return await self._bulk().send_rows(
-            topic, rows, functions=functions, partition=partition, progress=progress
+            topic,
+            rows,
+            functions=functions,
+            partition=partition,
+            progress=progress,
+            total=total,
         )
 
     async def send_columns(
@@ -369,15 +385,16 @@ class Producer(Openable):
         keys: Sequence[GivenKey] | None = None,
         headers: Sequence[GivenHeaders] | None = None,
         tags: Sequence[GivenTags] | None = None,
-        timestamps: Sequence[int] | None = None,
+        timestamps: Sequence[GivenTimestamp] | None = None,
         partitions: Sequence[int] | None = None,
         progress: Progress = None,
     ) -> list[BatchMetadata]:
         """Send parallel columns, as Arrow and Spark hold them, and wait; see `send_many`.
 
         Args:
-            values, keys: lists or Arrow arrays.
-            timestamps: milliseconds since 1970-01-01 UTC; None: now.
+            topic: its name.
+            values, keys, headers, tags, timestamps: lists or Arrow arrays of one length, with items
+                as for `send`.
             partitions: one for each record, in place of the partitioner's choice.
             progress: see `send_many`.
 
@@ -399,11 +416,14 @@ class Producer(Openable):
         keys: Sequence[GivenKey] | None = None,
         headers: Sequence[GivenHeaders] | None = None,
         tags: Sequence[GivenTags] | None = None,
-        timestamps: Sequence[int] | None = None,
+        timestamps: Sequence[GivenTimestamp] | None = None,
         partitions: Sequence[int] | None = None,
     ) -> None:
         """Accept parallel columns, waiting only while the buffer is full. `flush`, or the end of
-        the block, waits until they are sent, and raises what has failed. See `send_columns`.
+        the block, waits until they are sent, and raises what has failed.
+
+        Args:
+            topic, values, keys, headers, tags, timestamps, partitions: see `send_columns`.
 
         Raises:
             InvalidRecord: columns of different lengths, or an item that cannot be sent. Definite.
@@ -425,21 +445,23 @@ class Producer(Openable):
         partition: int | None,
     ) -> tuple[Value, Key, Extras, int]:
         """The record as it is kept, and its size in bytes of memory."""
+        if self._serializers is not None:
+            value, key = self._serializers.record(value, key)
         # Most records are plain bytes: they skip the general checks, as this runs once per record.
         is_plain = type(value) is bytes and (key is None or type(key) is bytes)
         if is_plain and not headers and not tags and partition is None:
-            extras, size = NO_EXTRAS, RECORD_OVERHEAD_BYTES + len(value)  # type: ignore[arg-type]
+            extras, size = NO_EXTRAS, RECORD_OVERHEAD_BYTES + len(value)
             if key is not None:
-                size += len(key)  # type: ignore[arg-type]
+                size += len(key)
         else:
             value, key = checked_value(value), checked_key(key)
             extras = checked_extras(headers, tags, partition)
             size = size_of(value, key, extras)
         # One comparison on the fast path; `size` is never less than the record's bytes.
         if size > self._size_max or not self._dispatcher.is_taking:
-            self.check_open()
-            self.check_size(size)
-        return value, key, extras, size  # type: ignore[return-value]
+            self._check_open()
+            self._check_size(size)
+        return value, key, extras, size
 
     def _take(
         self,
@@ -447,13 +469,13 @@ class Producer(Openable):
         value: Value,
         key: Key,
         extras: Extras,
-        timestamp: int | None,
+        timestamp: GivenTimestamp | None,
         size: int,
         on_delivery: OnDelivery | None,
     ) -> Delivery:
         """Put a record, whose memory is reserved, into its batch."""
         try:
-            topic = self._accumulator.topics.get(topic_name) or self.topic(topic_name)
+            topic = self._accumulator.topics.get(topic_name) or self._topic(topic_name)
             stamp = self._now_ms() if timestamp is None else checked_timestamp(timestamp)
             # Metadata have not answered yet.
             if not topic.count:
@@ -467,7 +489,7 @@ class Producer(Openable):
             raise
         delivery = Delivery(batch, index)
         if on_delivery is not None:
-            delivery.call_back(on_delivery)
+            delivery._call_back(on_delivery)
         if batch.is_closed:  # full: send now
             self._is_filled = True
             self._dispatcher.wake()
@@ -485,8 +507,8 @@ class Producer(Openable):
         self._dispatcher.wake()
         return early.delivery
 
-    def topic(self, name: str) -> TopicQueues:
-        """For `bulk.py`, as are `check_open` and `check_size`."""
+    def _topic(self, name: str) -> TopicQueues:
+        """Also for `bulk.py`, as are `_check_open` and `_check_size`."""
         topic = self._accumulator.topics.get(name)
         if topic is None:
             topic = self._accumulator.topic(check_topic(name))
@@ -498,7 +520,7 @@ class Producer(Openable):
                 topic.know(len(known.places))
         return topic
 
-    def check_open(self) -> None:
+    def _check_open(self) -> None:
         """Raises Closed, or the error that has ended a named producer."""
         self._check_entered()
         if self._named is not None and self._named.error is not None:
@@ -516,7 +538,7 @@ class Producer(Openable):
             for topic in self._accumulator.topics.values():
                 topic.check_replayed()
 
-    def check_size(self, size: int) -> None:
+    def _check_size(self, size: int) -> None:
         """Raises MessageTooLarge."""
         if size - RECORD_OVERHEAD_BYTES > self._options.max_request_size:
             raise MessageTooLarge(
@@ -531,7 +553,7 @@ class Producer(Openable):
         await self._buffer_pool.take(size)
         if not self._dispatcher.is_taking:  # closed or ended while it waited
             self._buffer_pool.give_back(size)
-            self.check_open()
+            self._check_open()
 
     def _why_full(self, size: int) -> str:
         return (

@@ -7,25 +7,28 @@ batch with other records.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from raftmq.client.moments import milliseconds_of
 from raftmq.errors import InvalidRecord
 from raftmq.wire.batch.arguments import (
     GivenHeaders,
-    check_headers,
     check_int64,
     check_key,
-    check_tags,
+    check_record_headers,
+    check_record_tags,
     check_value,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from raftmq.wire.batch.columns import Key, Value
 
-GivenKey: TypeAlias = "bytes | bytearray | memoryview | str | int | None"
-GivenValue: TypeAlias = "bytes | bytearray | memoryview | None"
+# As programs hand them in. Without a serializer: bytes, text, or None, and keys also whole numbers.
+GivenKey: TypeAlias = Any
+GivenValue: TypeAlias = Any
+Serializer: TypeAlias = "Callable[[Any], Any]"  # returns a value, or a key, as without it
 KeptHeaders: TypeAlias = "tuple[tuple[str, Value], ...]"
 GivenTags: TypeAlias = "Sequence[str] | set[str] | frozenset[str] | None"
 
@@ -60,9 +63,9 @@ def checked_key(key: object) -> Key:
 def checked_extras(headers: GivenHeaders, tags: GivenTags, partition: object) -> Extras:
     """Raises InvalidRecord."""
     if headers:
-        check_headers([headers])
+        check_record_headers(headers)
     if tags:
-        check_tags([tags])
+        check_record_tags(tags)
     if partition is not None:
         partition = check_int64(partition, "partition")
     return Extras(kept_headers(headers), kept_tags(tags), partition)
@@ -82,7 +85,8 @@ def kept_tags(tags: GivenTags) -> tuple[str, ...] | None:
 
 def checked_timestamp(timestamp: object, name: str = "timestamp") -> int:
     """Raises InvalidRecord."""
-    checked = check_int64(timestamp, name)
+    given = timestamp if type(timestamp) is int else milliseconds_of(timestamp, name)
+    checked = check_int64(given, name)
     if checked < 0:
         raise InvalidRecord(f"{name} = {checked}: expected milliseconds since 1970, 0 or more")
     return checked
@@ -109,8 +113,8 @@ def length_of(key: Key) -> int:
     return len(key) if isinstance(key, bytes) else 8
 
 
-def _kept_value(value: Value) -> Value:
-    return value if value is None or type(value) is bytes else bytes(value)
+def _kept_value(value: object) -> Value:
+    return value if type(value) is bytes else check_value(value, "a header's value")
 
 
 def hashed_bytes(key: Key) -> bytes:
@@ -123,3 +127,37 @@ def hashed_bytes(key: Key) -> bytes:
         return key.encode()
     assert isinstance(key, int), "no key to hash"
     return key.to_bytes(8, "big", signed=True)
+
+
+# -- Serializers ----------------------------------------------------------------------------------
+# What a program's `value_serializer` and `key_serializer` make of what it hands in.
+#
+# None stays None, as a record without a value or key is one. A serializer's own error reaches the
+# call that hands the record in, as it is.
+
+
+class Serializers(NamedTuple):
+    """Of one producer; None: keys, or values, are taken as they are."""
+
+    key: Serializer | None
+    value: Serializer | None
+
+    def record(self, value: object, key: object) -> tuple[Any, Any]:
+        """The value and the key of one record."""
+        if self.value is not None and value is not None:
+            value = self.value(value)
+        if self.key is not None and key is not None:
+            key = self.key(key)
+        return value, key
+
+    def values(self, column: Sequence[Any]) -> Sequence[Any]:
+        return _serialized(self.value, column)
+
+    def keys(self, column: Sequence[Any] | None) -> Sequence[Any] | None:
+        return None if column is None else _serialized(self.key, column)
+
+
+def _serialized(serializer: Serializer | None, column: Sequence[Any]) -> Sequence[Any]:
+    if serializer is None:
+        return column
+    return [None if item is None else serializer(item) for item in column]

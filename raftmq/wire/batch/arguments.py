@@ -27,7 +27,7 @@ from raftmq.wire.batch.header import RECORDS_MAX
 from raftmq.wire.batch.record_headers import HEADERS_MAX, FlatHeaders
 
 Item = TypeVar("Item")
-GivenHeaders = Mapping[str, Value] | Sequence[tuple[str, Value]] | None
+GivenHeaders = Mapping[str, Value | str] | Sequence[tuple[str, Value | str]] | None
 
 
 class CheckedRecords(NamedTuple):
@@ -99,7 +99,7 @@ def check_lengths(values: Sequence[object], **columns: Sequence[object] | None) 
 
 
 def check_values(values: Sequence[object]) -> Sequence[Value] | None:
-    """Bytes and None; None instead of the column if no record has a value."""
+    """Bytes and None, text in UTF-8; None instead of the column if no record has a value."""
     if _is_plain(values):  # the fast path: nothing to check per record
         return _as_list(values)
     return _or_none([check_value(item, f"values[{index}]") for index, item in enumerate(values)])
@@ -131,9 +131,14 @@ def _or_none(column: list[Item]) -> list[Item] | None:
 def check_value(item: object, name: str) -> Value:
     if item is None:
         return None
+    if isinstance(item, str):
+        return encode_text(item, name)
     if isinstance(item, (bytes, bytearray, memoryview)):
         return bytes(item)
-    raise InvalidRecord(f"{name} is a {type(item).__name__}, expected bytes or None")
+    problem = f"{name} is a {type(item).__name__}, expected bytes, str or None"
+    if name.startswith("value"):
+        problem += "; value_serializer, such as json.dumps, encodes other values"
+    raise InvalidRecord(problem)
 
 
 def check_key(item: object, name: str) -> Key:
@@ -145,7 +150,8 @@ def check_key(item: object, name: str) -> Key:
         return item if type(item) is str else str.__str__(item)
     if item is None or isinstance(item, (bytes, bytearray, memoryview)):
         return None if item is None else bytes(item)
-    raise InvalidRecord(f"{name} is a {type(item).__name__}, expected bytes, str, int or None")
+    problem = f"{name} is a {type(item).__name__}, expected bytes, str, int or None"
+    raise InvalidRecord(f"{problem}; key_serializer encodes other keys")
 
 
 def check_int64(item: object, name: str) -> int:
@@ -211,6 +217,16 @@ def check_headers(headers: Sequence[GivenHeaders] | None) -> list[FlatHeaders] |
         for index, each in enumerate(headers)
     ]
     return checked if any(checked) else None
+
+
+def check_record_headers(headers: object) -> None:
+    """Those of a single record."""
+    _to_flat(headers, "headers", {})
+
+
+def check_record_tags(tags: object) -> None:
+    """Those of a single record."""
+    _to_tags(tags, "tags", {})
 
 
 def _to_flat(given: object, where: str, names: dict[object, bytes]) -> FlatHeaders:

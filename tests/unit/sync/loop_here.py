@@ -21,7 +21,7 @@ from tests.unit.client.group.grouped import MEMBER
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from raftmq.sync.loop import LoopCall
+    from raftmq.sync.loop import LoopCall, TimeLimit
     from tests.unit.client.group.grouped import Grouped
 
 T = TypeVar("T")
@@ -68,11 +68,11 @@ class LoopHere(Loop):
 
     # In the program's thread
 
-    def wait(self, call: LoopCall[T], *, timeout: float | None = None) -> T:
-        assert timeout is None or timeout <= 0, "in another time than the test's"
+    def wait(self, call: LoopCall[T], limit: TimeLimit | None = None) -> T:
+        assert limit is None or limit.is_over, "in another time than the test's"
         self._awaited.add(call)
         try:
-            return super().wait(call, timeout=timeout)
+            return super().wait(call, limit)
         finally:
             self._awaited.discard(call)
 

@@ -130,9 +130,9 @@ async def test_slow_rows_do_not_wait_for_others(autojump_clock: MockClock) -> No
 async def test_a_bad_row_in_the_middle(autojump_clock: MockClock, at: int) -> None:
     """It is named; those before it, in whole portions, are sent, and the note says how many."""
     rows: list[Any] = [b"x"] * 6000
-    rows[at] = "text"
+    rows[at] = 1.5
     async with open_producer() as (world, producer):
-        with pytest.raises(InvalidRecord, match=r"values\[\d+\] is a str") as caught:
+        with pytest.raises(InvalidRecord, match=r"values\[\d+\] is a float") as caught:
             await producer.send_many("t", iter(rows))
         note = caught.value.__notes__[-1]
         await producer.flush()

@@ -230,12 +230,12 @@ async def test_metadata_is_asked_for_once(autojump_clock: MockClock) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"value": "text"}, "value is a str, expected bytes or None"),
+        ({"value": {"a": 1}}, "value is a dict, expected bytes, str or None; value_serializer"),
         ({"value": b"", "key": 1.5}, "key is a float"),
         ({"value": b"", "key": 1 << 64}, "does not fit into 64 bits"),
         ({"value": b"", "headers": {"a": 1}}, "is a int, expected bytes"),
-        ({"value": b"", "headers": "a"}, "is a str, expected a mapping or pairs"),
-        ({"value": b"", "tags": "a"}, "is a str, expected a list of str"),
+        ({"value": b"", "headers": "a"}, "^headers is a str, expected a mapping or pairs"),
+        ({"value": b"", "tags": {"red": "x"}}, "^tags is a dict, expected a list of str"),
         ({"value": b"", "timestamp": -1}, "timestamp = -1: expected milliseconds"),
         ({"value": b"", "timestamp": 1.5}, "timestamp is a float"),
         ({"value": b"", "partition": 7}, "partition 7: topic 't' has the partitions 0 to 0"),
