@@ -65,11 +65,6 @@ class RecordMetadata(NamedTuple):
         """Not a tuple's method, which nobody means here. Raises AttributeError."""
         raise AttributeError("RecordMetadata has no count: it is of one record")
 
-    @property
-    def index(self) -> NoReturn:
-        """As `count`."""
-        raise AttributeError("RecordMetadata has no index: is offset meant?")
-
 
 class BatchMetadata(NamedTuple):
     """Where records are in the log that were sent together.
@@ -100,11 +95,6 @@ class BatchMetadata(NamedTuple):
     def count(self) -> int:  # type: ignore[override]
         """`record_count`, and not a tuple's method."""
         return self.record_count
-
-    @property
-    def index(self) -> NoReturn:
-        """Not a tuple's method, which nobody means here. Raises AttributeError."""
-        raise AttributeError("BatchMetadata has no index: is base_offset meant?")
 
     @property
     def end_offset(self) -> int:

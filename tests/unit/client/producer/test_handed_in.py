@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from raftmq.client.producer.batch import BatchMetadata, RecordMetadata
 from raftmq.client.producer.options import producer_options
 from raftmq.errors import InvalidConfig, InvalidRecord
 from raftmq.wire.batch.records import RecordBatch
@@ -120,3 +121,14 @@ async def test_a_total_for_the_bar(autojump_clock: MockClock) -> None:
         await producer.send_many("t", rows, progress=told.append, total=100)
         assert told[-1] == 100
         await producer.send_many("t", (b"x" for _ in range(3)), progress=True, total=3)
+
+
+def test_results_have_no_tuple_methods_for_numbers() -> None:
+    """Who asks a result for its count gets the number of records, or an error that says why not."""
+    batch = BatchMetadata("t", 0, 7, 3)
+    assert batch.count == batch.record_count == 3
+    one = RecordMetadata("t", 0, 7, MOMENT_MS)
+    with pytest.raises(AttributeError, match="it is of one record"):
+        _ = one.count
+    topic, partition, offset, timestamp = one
+    assert (topic, partition, offset, timestamp) == one
