@@ -30,7 +30,7 @@
     ├── UnsupportedVersion      a request, or a version of one, that the other side does not know
     ├── InvalidRequest          it decodes, but makes no sense
     ├── InvalidTopic            not a name that a topic may have
-    ├── TopicAlreadyExists
+    ├── TopicAlreadyExists      there is a topic of this name; it was not changed
     ├── InvalidConfig           a bad topic or broker setting; names every bad key
     ├── InvalidPartitions       no partitions, too many, or fewer than there are
     ├── InvalidReplicationFactor  more replicas than active brokers, or than allowed
@@ -749,7 +749,8 @@ class OutcomeUnknown(RaftmqError):
 
 
 class DeliveryTimedOut(RaftmqError):
-    """A producer gave up: the batch was never sent, or each attempt was refused. Definite."""
+    """A producer gave up: the batch was never sent, or each attempt was refused. Definite. The
+    last reason, if there was one, is the cause."""
 
     code = ErrorCode.REQUEST_TIMED_OUT  # never sent
     retriable = True  # by the program: nothing of it was appended
@@ -882,4 +883,14 @@ def _descendants(base: type[RaftmqError]) -> list[type[RaftmqError]]:
     return children + [cls for child in children for cls in _descendants(child)]
 
 
+def _document() -> None:
+    """Classes that need no more words get those of the tree above, for `help` and the reference."""
+    said = dict(re.findall(r"── (\w+) +(\S.*)", __doc__ or ""))
+    for cls in _descendants(RaftmqError):
+        if cls.__doc__ is None and cls.__name__ in said:
+            text = said[cls.__name__].removeprefix("... ")
+            cls.__doc__ = f"{text[0].upper()}{text[1:]}."
+
+
+_document()
 _BY_NUMBER = _by_number()

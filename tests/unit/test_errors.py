@@ -132,6 +132,15 @@ def test_the_drawing_in_the_docstring_is_the_tree_of_classes() -> None:
     assert drawn_tree() == {cls.__name__: cls.__bases__[0].__name__ for cls in error_classes()}
 
 
+@pytest.mark.parametrize("error", error_classes())
+def test_every_error_says_what_it_is(error: type[RaftmqError]) -> None:
+    """For `help` and the reference: in its own words, or in those of the tree."""
+    own = vars(error).get("__doc__")
+    assert own is not None
+    assert own[0].isupper() or own.startswith("`")
+    assert own.rstrip().endswith(".")
+
+
 def test_numbers_are_those_of_kafka() -> None:
     """A Kafka client that gets one of our numbers knows what it means."""
     assert {code.name: code.value for code in ErrorCode} == {

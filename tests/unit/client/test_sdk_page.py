@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import raftmq
 from raftmq.client.administration.admin import Admin
 from raftmq.client.administration.groups.calls import GroupCalls
 from raftmq.client.consumer.consumer import Consumer
@@ -70,6 +71,15 @@ def test_type_checkers_know_every_option(
     """And no other."""
     known = {*(each.name for each in fields(options)), *others} - {"member", "rack"}
     assert arguments.__annotations__.keys() == known
+
+
+def test_errors_are_definite_or_not_as_the_page_says() -> None:
+    """Each row of its table; and each error is a name of the package."""
+    section = PAGE.partition("### What an error means\n")[2].partition("\n##")[0]
+    rows = re.findall(r"^\| (`.*?`) \| (yes|no) \|", section, re.MULTILINE)
+    told = {name: word == "yes" for names, word in rows for name in re.findall(r"`(\w+)`", names)}
+    assert len(told) > 30
+    assert told == {name: getattr(raftmq, name).definite for name in told}
 
 
 def test_every_call_is_named() -> None:
