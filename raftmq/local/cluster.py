@@ -355,7 +355,7 @@ class LocalCluster:
         with changing(self._layout):
             running = read_running(self._layout)
             nodes = {
-                node_id: replace(node, is_stopping=True)
+                node_id: replace(node, is_stopping=node.is_stopping or not has_ended(node.process))
                 for node_id, node in running.nodes.items()
                 if node_id in node_ids
             }

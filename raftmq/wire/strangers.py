@@ -12,9 +12,12 @@ from raftmq.errors import ForeignProtocol
 HTTP, HTTP_SERVER, TLS, TLS_SERVER, KAFKA, QUORUM = (
     "HTTP", "HTTP server", "TLS", "TLS server", "Kafka", "quorum",
 )  # fmt: skip
-HTTP_ANSWER = (
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+_TO_BROWSERS = (
     b"this port speaks raftmq's own protocol, not HTTP: connect with raftmq's SDK or command line\n"
+)
+HTTP_ANSWER = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%s" % (len(_TO_BROWSERS), _TO_BROWSERS)
 )
 _METHODS = (
     b"GET ",
