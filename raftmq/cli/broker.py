@@ -12,6 +12,7 @@ from pathlib import Path
 import rich_click as click
 
 from raftmq.cli.terminal.exits import CommandError, ExitCode
+from raftmq.extras import require_extra
 
 FILE = click.Path(path_type=Path)
 
@@ -72,6 +73,7 @@ def broker(config: Path, overrides: tuple[str, ...], *, check: bool, probe: str 
     """
     if check and probe:
         raise click.UsageError("--check is for a node that does not run, --probe for one that does")
+    require_extra("broker", "raftmq broker")
     try:
         # The broker and its event loop: by far the most of what this command loads.
         if check:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from raftmq.cli.terminal.options import InOrder, output_option
+from raftmq.extras import require_extra
 from raftmq.local.plan import DIRECTORY_DEFAULT
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def dev(
     something else or has another number of brokers, 3 if there is no such cluster or broker, 5 if a
     broker is not ready in time.
     """
+    require_extra("broker", "raftmq dev")  # it starts `raftmq broker`
     # Without a verb the group itself is the command, and starts the cluster.
     if context.invoked_subcommand is None:
         from raftmq.cli.nodes.dev_run import run_cluster

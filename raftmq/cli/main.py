@@ -19,6 +19,7 @@ import rich_click as click
 from raftmq.cli.clusters.bootstrap import bootstrap_option
 from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
 from raftmq.errors import RaftmqError
+from raftmq.extras import MissingExtra
 from raftmq.version import __version__
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class Program(click.RichGroup):
             sys.exit(_complain(_line_of(error), error.exit_code))
         except CommandError as error:
             sys.exit(_complain(str(error), error.exit_code))
+        except MissingExtra as error:
+            sys.exit(_complain(str(error), ExitCode.FAILED))
         # Before OSError, which it is one of: a reader like `head` that has gone is no failure to
         # report.
         except BrokenPipeError:

@@ -8,6 +8,11 @@ ends a wait at once. A connection belongs to the process that has opened it: aft
 to work.
 """
 
+# ruff: noqa: E402
+from raftmq.extras import require_extra
+
+require_extra("sync", "raftmq.sync")  # before the first import that needs it
+
 from raftmq.sync.admin import Admin
 from raftmq.sync.client import Client, connect
 from raftmq.sync.consumer import Consumer

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from raftmq.extras import require_extra
+
 if TYPE_CHECKING:
     from raftmq.testing.server import Server, broker, cluster
 
@@ -22,6 +24,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  # the type is that of what i
     # Imported on first use: the plugin loads this package in every run of pytest.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require_extra("testing", "raftmq.testing")
     from raftmq.testing import server
 
     return getattr(server, name)

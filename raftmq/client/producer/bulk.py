@@ -20,6 +20,7 @@ from raftmq.client.producer.batch import BatchMetadata
 from raftmq.client.producer.partition_queue import RecordColumns, column_length, portion_of
 from raftmq.client.producer.partitioners import checked_partition, partitions_of
 from raftmq.errors import InvalidRecord, MessageTooLarge, RaftmqError
+from raftmq.extras import require_extra
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def _nothing(_count: int) -> None:
 
 @contextmanager
 def _bar(total: int | None) -> Iterator[Report]:
+    require_extra("cli", "progress=True")
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from raftmq.metadata.raft.engine.pinned import CANDIDATE, FOLLOWER, LEADER
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -26,7 +24,6 @@ logger = logging.getLogger("raftmq.metadata")
 # Arrays and objects in a status: one for each of at most 99 voters and 64 observers, and a few. A
 # hostile answer is refused before it can nest deeper than the decoder's recursion allows.
 NESTS_MAX = 200
-_STATES = {FOLLOWER: "follower", CANDIDATE: "candidate", LEADER: "leader"}
 
 
 class VoterStatus(msgspec.Struct, frozen=True):
@@ -67,7 +64,7 @@ def quorum_status(node: RaftNode, cluster_id: str, observers: Mapping[int, int])
     return QuorumStatus(
         cluster_id=cluster_id,
         node_id=node.node_id,
-        state=_STATES[node.state],
+        state=node.state_name,
         leader_id=node.heard_leader_id,
         term=node.term,
         commit_index=node.commit_index,

@@ -35,6 +35,7 @@ _SHA256 = {
     "config.py": "fbbc7ff9f18e4d15a7fd563376e42f5bd192956879d4b810b056d5248b955698",
 }
 FOLLOWER, CANDIDATE, LEADER = 0, 1, 2  # pysyncobj.syncobj._RAFT_STATE
+_STATE_NAMES = {FOLLOWER: "follower", CANDIDATE: "candidate", LEADER: "leader"}
 
 _REPLACED_METHODS = (
     "_SyncObj__sendAppendEntries", "_SyncObj__applyLogEntries", "_SyncObj__tryLogCompaction",
@@ -240,6 +241,10 @@ class PinnedEngine(SyncObj):  # type: ignore[misc]
     @property
     def state(self) -> int:
         return int(self._SyncObj__raftState)
+
+    @property
+    def state_name(self) -> str:
+        return _STATE_NAMES[self.state]
 
     @property
     def is_leader(self) -> bool:
