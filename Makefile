@@ -5,9 +5,9 @@
 
 VENV ?= .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
-SPARK_STAMP := $(VENV)/.installed-spark
+STAMP := $(VENV)/.installed-dev
 WHEEL := build/wheel
+WHEELHOUSE := build/wheelhouse
 
 # The machine's own python3 wherever it will do, so that a surprise is a surprise for everybody.
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -26,31 +26,33 @@ SECOND_SHARE := tests/unit tests/jepsen_like \
 WHOLE := -m "not soak" -p no:cacheprovider
 SIM_ARGS = $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
+# The same packages for every run of CI.
+ifdef CI
+export PIP_CONSTRAINT := $(CURDIR)/.ci/constraints.txt
+endif
+
 # A machine that asks Python to write no bytecode would compile all of it for each process.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo spark-demo check first-share second-share test cluster-share fault-share virtual-share unit-share static docs wheel sim crashes jepsen soak bench format clean
+.PHONY: help venv demo spark-demo check first-share second-share test cluster-share fault-share virtual-share unit-share static docs wheel wheelhouse constraints pythons quick-share sim crashes jepsen soak bench format clean
 
 help:  ## This list
 	@sed -En 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
 venv: $(STAMP)  ## The virtual environment with raftmq and its tools (made when needed)
 
-# pip runs again whenever pyproject.toml changes, and never otherwise.
-$(STAMP): EXTRAS := dev,demo
-$(SPARK_STAMP): EXTRAS := spark,demo
-$(STAMP) $(SPARK_STAMP): pyproject.toml
+# One for each set of extras; the script knows when pip is needed.
+$(VENV)/.installed-%: pyproject.toml .ci/install.py
 	@$(or $(PYTHON),false) -c '$(NEW_ENOUGH)' || { echo '$(NO_PYTHON)' >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
+	@$(PYTHON) .ci/install.py $(VENV) $*
 	@touch $@
 
-demo: $(STAMP)  ## See it work: 336,776 flights, three brokers, one killed halfway, nothing lost
+demo: $(VENV)/.installed-demo  ## See it work: 336,776 flights, three brokers, one killed halfway, nothing lost
 	$(BIN)/python examples/flights_demo.py
 
-spark-demo: $(SPARK_STAMP)  ## The flights through Spark (Java 17), killed halfway: no row twice
+spark-demo: $(VENV)/.installed-demo,spark  ## The flights through Spark (Java 17), killed halfway: no row twice
 	$(BIN)/python examples/spark_demo.py
 
 check: $(STAMP)  ## The fast gate, a minute: format, lint, types, layers, fast tests
@@ -69,7 +71,7 @@ second-share: $(STAMP)
 SHARES ?= 1
 test: $(STAMP)  ## Everything that CI runs: check, the wheel, the tests on a real kernel
 	@$(MAKE) --no-print-directory --jobs $(SHARES) --output-sync=target \
-		cluster-share fault-share virtual-share static docs wheel unit-share
+		cluster-share fault-share virtual-share static docs wheel unit-share pythons
 
 cluster-share: $(STAMP)
 	$(BIN)/pytest $(WHOLE) tests/cluster
@@ -85,20 +87,41 @@ virtual-share: $(STAMP)
 unit-share: $(STAMP)
 	$(BIN)/pytest $(WHOLE) tests/unit
 
+# The other Pythons that the classifiers name run the fast unit tests; one that the machine does not
+# have is named. Their environments have neither Spark nor what builds and checks the project.
+PYTHONS ?= 3.11 3.12 3.13
+OTHERS = $(filter-out $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'),$(PYTHONS))
+pythons:  ## The fast unit tests on each other Python of this machine
+	@$(MAKE) --no-print-directory $(addprefix python-,$(OTHERS))
+
+python-%:
+	@for python in python$* ~/.pyenv/versions/$*.*/bin/python; do \
+		if $$python -c '' 2>/dev/null; then \
+			exec $(MAKE) --no-print-directory VENV=.venv-$* PYTHON=$$python quick-share; fi; done; \
+	echo 'NOTHING WAS RUN ON PYTHON $*: this machine does not have it' >&2
+
+quick-share: $(VENV)/.installed-tests
+	$(BIN)/pytest $(FAST) tests/unit --ignore tests/unit/spark_io
+
 static: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# What a user gets is the wheel, not the checkout: install it apart and start it elsewhere.
-wheel: $(STAMP)  ## What users install, built and tried in an empty environment
-	rm -rf $(WHEEL)
-	$(BIN)/pip wheel --quiet --no-deps --wheel-dir $(WHEEL) .
-	$(BIN)/python -m venv $(WHEEL)/venv
-	$(WHEEL)/venv/bin/pip install --quiet --disable-pip-version-check $(WHEEL)/*.whl
-	cd / && $(CURDIR)/$(WHEEL)/venv/bin/raftmq --version
-	cd / && $(CURDIR)/$(WHEEL)/venv/bin/raftmq log --help >/dev/null
+# What a user gets is the wheel, not the checkout: each extra apart, in an empty environment.
+wheel: $(STAMP)  ## What users install, built and tried in empty environments: build/wheel
+	$(BIN)/python -m tests.wheel $(WHEEL)
+
+# For hosts without a network, of this machine's Python and architecture.
+wheelhouse: $(STAMP)  ## Everything that a node installs, as wheels: build/wheelhouse
+	rm -rf $(WHEELHOUSE)
+	$(BIN)/pip wheel --quiet --wheel-dir $(WHEELHOUSE) '.[broker,compression]'
+
+constraints: $(STAMP)  ## Write the versions that are installed here into .ci/constraints.txt
+	@echo '# Exact versions for CI, which work on every Python it has: made by `make constraints`.' \
+		>.ci/constraints.txt
+	$(BIN)/pip freeze --exclude-editable >>.ci/constraints.txt
 
 sim: $(STAMP)  ## A simulated cluster: SEED=7 replays one, SEEDS=1000 sweeps, ARGS= for the rest
 	$(BIN)/python -m tests.simulation.brokers $(SIM_ARGS)
@@ -136,6 +159,6 @@ format: $(STAMP)  ## Format the code and repair what ruff can
 	$(BIN)/ruff format .
 
 clean:  ## Remove whatever these commands made, the virtual environment included
-	rm -rf $(VENV) build dist demo-data jepsen-results .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-3.* build dist demo-data jepsen-results .mypy_cache .ruff_cache .pytest_cache
 	rm -rf .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
