@@ -88,7 +88,10 @@ unit-share: $(STAMP)
 	$(BIN)/pytest $(WHOLE) tests/unit
 
 # The other Pythons that the classifiers name run the fast unit tests; one that the machine does not
-# have is named. Their environments have neither Spark nor what builds and checks the project.
+# have is named. Their environments have neither Spark nor type checkers; what looks at the checkout
+# as a whole is the same on each.
+QUICK_SHARE := $(filter-out tests/unit/spark_io/,$(wildcard tests/unit/*/)) \
+	--ignore tests/unit/client/typing
 PYTHONS ?= 3.11 3.12 3.13
 OTHERS = $(filter-out $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'),$(PYTHONS))
 pythons:  ## The fast unit tests on each other Python of this machine
@@ -101,7 +104,7 @@ python-%:
 	echo 'NOTHING WAS RUN ON PYTHON $*: this machine does not have it' >&2
 
 quick-share: $(VENV)/.installed-tests
-	$(BIN)/pytest $(FAST) tests/unit --ignore tests/unit/spark_io
+	$(BIN)/pytest $(FAST) $(QUICK_SHARE)
 
 static: $(STAMP)
 	$(BIN)/ruff format --check .

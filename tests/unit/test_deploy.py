@@ -170,6 +170,26 @@ def test_the_probes_of_kubernetes() -> None:
     assert int(grace[1]) > STOP_SECONDS_MAX + FLUSH_SECONDS_MAX
 
 
+def test_the_image_has_the_whole_wheel_and_little_else() -> None:
+    """What the build copies is what the wheel consists of, and all that a builder is sent."""
+    text = (DEPLOY / "Containerfile").read_text("utf-8")
+    settings = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))
+    packages = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    copied = {
+        name
+        for line in re.findall(r"^COPY (?!--)(.*) \S+$", text, re.MULTILINE)
+        for name in line.split()
+    }
+    assert copied == {"LICENSE", "README.md", "pyproject.toml", *packages}
+    ignored = (PROJECT / ".containerignore").read_text("utf-8")
+    assert {*re.findall(r"^!(.*)$", ignored, re.MULTILINE)} == copied
+    assert (PROJECT / ".dockerignore").readlink() == Path(".containerignore")
+    user = re.search(r"useradd [^&]*", text)
+    assert user is not None
+    assert "--shell /usr/sbin/nologin" in user[0]
+    assert int(re.findall(r"--uid (\d+)", user[0])[0]) < 1000, "system users are below"
+
+
 # systemd
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from functools import wraps
+from functools import partial, wraps
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -54,8 +54,10 @@ class Calls:
             self.constants.add(place)
             return value
         counted = self._counted(place, value)
-        # A method of what it is put into only if it would be one itself: a partial is not.
-        return counted if hasattr(value, "__get__") else staticmethod(counted)
+        # A method of what it is put into only if it would be one itself: a partial is not, although
+        # it has a `__get__` since 3.13.
+        is_method = hasattr(value, "__get__") and not isinstance(value, partial)
+        return counted if is_method else staticmethod(counted)
 
     def _count(self, place: str) -> None:
         self.counts[place] += 1
