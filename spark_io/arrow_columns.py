@@ -57,6 +57,7 @@ def check_columns(columns: pa.Schema | Iterable[tuple[str, str]], *, has_topic: 
     names = [name for name, _ in given]
     problems = _missing(names, has_topic=has_topic)
     problems += [f"there are two columns {name}" for name in EXPECTED if names.count(name) > 1]
+    problems += _unknown(names)
     problems += [problem for column in given if (problem := _problem_of(*column))]
     if problems:
         raise InvalidConfig(problems)
@@ -65,23 +66,26 @@ def check_columns(columns: pa.Schema | Iterable[tuple[str, str]], *, has_topic: 
 def _missing(names: list[str], *, has_topic: bool) -> list[str]:
     problems = []
     if "value" not in names:
-        problems.append(f"there is no column value among {', '.join(names)}: it is what is sent")
+        problems.append(
+            f"there is no column value among {', '.join(names)}: it is what is sent; "
+            "to_json(struct(*)) AS value sends all columns as JSON"
+        )
     if "topic" not in names and not has_topic:
         problems.append("no topic: set the option topic, or add a column topic")
     return problems
 
 
+def _unknown(names: list[str]) -> list[str]:
+    unknown = [name for name in names if name not in EXPECTED and name not in LEFT_OUT]
+    if not unknown:
+        return []
+    return [f"not sent, so drop or rename: {', '.join(unknown)}; columns are {', '.join(EXPECTED)}"]
+
+
 def _problem_of(name: str, given_type: str) -> str:
-    """What is wrong with one column, or an empty string."""
+    """What is wrong with the type of one column, or an empty string."""
     expected = EXPECTED.get(name)
-    if expected is None:
-        return (
-            ""
-            if name in LEFT_OUT
-            else f"column {name} cannot be sent: drop it, or rename it to one of "
-            f"{', '.join(EXPECTED)}"
-        )
-    if given_type in expected:
+    if expected is None or given_type in expected:
         return ""
     return f"column {name} is {given_type}, expected {' or '.join(expected)}: cast it"
 

@@ -25,9 +25,14 @@ logger = logging.getLogger("spark_io")
 
 # The interpreter of tasks and planners; unset: python3.
 PYTHON, DEFAULT_PYTHON = "PYSPARK_PYTHON", "python3"
+# That of the driver, which planners prefer.
+DRIVER_PYTHON = "PYSPARK_DRIVER_PYTHON"
 SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit: the port of its JVM
 # Set: Spark hands on what an error says, without the lines of code that it came through.
 BRIEF = "SPARK_HIDE_TRACEBACK"
+
+IMPORT = "import pyspark_raftmq before the session is made"
+REGISTER = "spark.dataSource.register(pyspark_raftmq.DefaultSource)"
 
 
 def use_this_interpreter() -> None:
@@ -40,12 +45,14 @@ def use_this_interpreter() -> None:
         return
     # Tasks still get it, where the session comes later.
     os.environ[PYTHON] = sys.executable
-    is_running = SUBMITTED in os.environ or SparkContext._gateway is not None
-    if is_running and not _is_here(which(DEFAULT_PYTHON)):
+    has_session = SparkContext._gateway is not None
+    if not (has_session or SUBMITTED in os.environ):
+        return
+    started_with = os.environ.get(DRIVER_PYTHON, DEFAULT_PYTHON)
+    if not _is_here(which(started_with)):
         logger.warning(
-            "Spark was started with %s, which may not have raftmq: set %s=%s before the start, "
-            "or import pyspark_raftmq before the session is made",
-            DEFAULT_PYTHON, PYTHON, sys.executable,
+            "Spark was started with %s, which may not have raftmq: set %s=%s before it, or %s",
+            started_with, PYTHON, sys.executable, IMPORT if has_session else REGISTER,
         )  # fmt: skip
 
 

@@ -110,7 +110,7 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
 def bootstrap_of(reader: OptionReader) -> tuple[str, ...]:
     """The bootstrap addresses, for source and sink."""
     text = reader.text(*BOOTSTRAP)
-    name = reader.which(*BOOTSTRAP) or BOOTSTRAP[0]
+    name = reader.which(*BOOTSTRAP) or "bootstrap"
     if text is None:
         reader.tell(f"{name}: say where brokers listen, as in host:9292")
         return ()

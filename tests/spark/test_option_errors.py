@@ -50,7 +50,7 @@ UNWRITTEN = {
         [
             "there is no column value among key, x, partition, headers: it is what is sent",
             "no topic: set the option topic, or add a column topic",
-            "column x cannot be sent: drop it, or rename it",
+            "not sent, so drop or rename: x; columns are value, key, topic",
             "column partition is bigint, expected int: cast it",
             "column headers is int, expected array<struct<key:string,value:binary>>: cast it",
         ],

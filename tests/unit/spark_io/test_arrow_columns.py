@@ -173,13 +173,14 @@ def test_columns_that_cannot() -> None:
     """All at once, before a task has started."""
     wrong = ("timestamp", "bigint"), ("headers", "map<string,binary>"), ("keys", "binary")
     assert problems_of(*wrong, has_topic=False) == [
-        "there is no column value among timestamp, headers, keys: it is what is sent",
+        "there is no column value among timestamp, headers, keys: it is what is sent; "
+        "to_json(struct(*)) AS value sends all columns as JSON",
         "no topic: set the option topic, or add a column topic",
+        "not sent, so drop or rename: keys; columns are "
+        "value, key, topic, partition, headers, tags, timestamp",
         "column timestamp is bigint, expected timestamp: cast it",
         "column headers is map<string,binary>, "
         "expected array<struct<key:string,value:binary>>: cast it",
-        "column keys cannot be sent: drop it, or rename it to one of "
-        "value, key, topic, partition, headers, tags, timestamp",
     ]
     assert problems_of(("value", "int")) == [
         "column value is int, expected binary or string: cast it"

@@ -17,7 +17,10 @@ from pyspark import SparkContext
 from raftmq.errors import Unreachable
 from spark_io.python_processes import (
     BRIEF,
+    DRIVER_PYTHON,
+    IMPORT,
     PYTHON,
+    REGISTER,
     SUBMITTED,
     told_in_one_line,
     use_this_interpreter,
@@ -27,7 +30,7 @@ from spark_io.python_processes import (
 @pytest.fixture(autouse=True)
 def unset(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver without any of these variables, before its session; they are put back."""
-    for name in (PYTHON, SUBMITTED, BRIEF):
+    for name in (PYTHON, DRIVER_PYTHON, SUBMITTED, BRIEF):
         monkeypatch.setenv(name, "x")
         monkeypatch.delenv(name)
     monkeypatch.setattr(SparkContext, "_gateway", None)
@@ -55,21 +58,24 @@ def test_an_interpreter_that_was_named_stays(monkeypatch: pytest.MonkeyPatch) ->
     assert os.environ[PYTHON] == "/opt/workers/bin/python"
 
 
-@pytest.mark.parametrize("way", ["submitted", "session"])
+@pytest.mark.parametrize("has_session", [False, True])
 def test_too_late(
-    way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    has_session: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A JVM that runs another Python is told of in one line, with the way out."""
-    if way == "submitted":
-        monkeypatch.setenv(SUBMITTED, "1234")
-    else:
+    monkeypatch.setenv(SUBMITTED, "1234")
+    if has_session:
         monkeypatch.setattr(SparkContext, "_gateway", object())
     python3_in(tmp_path, monkeypatch)
     with caplog.at_level(logging.WARNING, "spark_io"):
         use_this_interpreter()
     [told] = caplog.messages
     assert "\n" not in told
-    assert f"set {PYTHON}={sys.executable} before the start" in told
+    assert f"set {PYTHON}={sys.executable} before it" in told
+    assert told.endswith(IMPORT if has_session else REGISTER)
 
 
 def test_a_python3_of_this_environment(
@@ -79,6 +85,18 @@ def test_a_python3_of_this_environment(
     monkeypatch.setenv(SUBMITTED, "1234")
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     use_this_interpreter()
+    assert caplog.messages == []
+
+
+def test_a_driver_of_this_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark looks for the format in the Python of the driver first."""
+    monkeypatch.setenv(SUBMITTED, "1234")
+    python3_in(tmp_path, monkeypatch)
+    monkeypatch.setenv(DRIVER_PYTHON, sys.executable)
+    use_this_interpreter()
+    assert os.environ[PYTHON] == sys.executable
     assert caplog.messages == []
 
 
