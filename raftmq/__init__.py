@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # `X as X` and a star are what type checkers take for public 
     from raftmq.client.consumer.consumer import Consumer as Consumer
     from raftmq.client.consumer.options import ConsumerOptions as ConsumerOptions
     from raftmq.client.consumer.record import ConsumerRecord as ConsumerRecord
+    from raftmq.client.group.effects import Rebalance as Rebalance
     from raftmq.client.producer.batch import BatchMetadata as BatchMetadata
     from raftmq.client.producer.batch import RecordMetadata as RecordMetadata
     from raftmq.client.producer.delivery import Delivery as Delivery
@@ -84,6 +85,7 @@ _HOMES = {
     "raftmq.client.consumer.consumer": ("Consumer",),
     "raftmq.client.consumer.options": ("ConsumerOptions",),
     "raftmq.client.consumer.record": ("ConsumerRecord",),
+    "raftmq.client.group.effects": ("Rebalance",),
     "raftmq.client.producer.batch": (
         "BatchMetadata",
         "RecordMetadata",

@@ -97,16 +97,14 @@ def describe(names: tuple[str, ...], output: str, timeout: float, bootstrap: str
     """)
 )
 @NAME
-@click.option(
-    "-p", "--partitions", type=PARTITION_COUNT, metavar="N", help="Else the cluster's default."
-)
+@click.option("-p", "--partitions", type=PARTITION_COUNT, metavar="N", help="Else 1.")
 @click.option(
     "-r",
     "--replication-factor",
     type=REPLICATION_FACTOR,
     metavar="N",
-    help="Copies of each record, on as many brokers; else the cluster's default, or one on each"
-    " node where the cluster has fewer. While one of these is down, it has to be said.",
+    help="Copies of each record, on as many brokers; else 3, or one on each node where the cluster"
+    " has fewer. While one of these is down, it has to be said.",
 )
 @_config_option("A setting of the topic. May be repeated; `topic describe` lists all.")
 @click.option("--if-not-exists", is_flag=True, help="Be content if there is one already.")

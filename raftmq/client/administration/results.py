@@ -27,7 +27,7 @@ class CreatedTopic:
     """A topic as it is now. Numbers that were not given are the cluster's choice.
 
     Attributes:
-        replication_factor: lower than the cluster's default where the cluster has fewer nodes.
+        replication_factor: 3 if it was not given, or the number of nodes where there are fewer.
         warning: where a topic that was there differs from what was asked for; and what one broker
             that is down does to the topic, where another choice would have kept it available.
             Empty: nothing.

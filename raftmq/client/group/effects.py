@@ -131,7 +131,8 @@ Effect: TypeAlias = (
 # What `on_rebalance` gets when a member's partitions change. Pure.
 
 
-class Rebalance(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Rebalance:
     """One change of what a member reads; partitions are pairs of topic and number.
 
     Attributes:

@@ -23,6 +23,11 @@ async def consume(mq: raftmq.Client) -> None:
     await mq.admin.delete_topic("orders", missing_ok=is_new)
     mq.consumer("orders", start="earliest", group="g", commit="manual", delivery="at_least_once")
     mq.consumer("orders", start=42, auto_offset_reset="latest")
+
+    async def on_rebalance(change: raftmq.Rebalance) -> None:
+        print(change.assigned, change.revoked, change.lost, change.generation)
+
+    mq.consumer("orders", group="g", on_rebalance=on_rebalance)
     mq.consumer("orders", start=datetime.now(UTC))
     async with mq.consumer("orders", value_deserializer=json.loads) as c:
         async for record in c:
@@ -61,6 +66,8 @@ async def consume(mq: raftmq.Client, blocking: sync.Client, word: str) -> None:
     await mq.admin.create_topic("orders", partition=3)  # wrong
     blocking.admin.create_topic("orders", if_exists=True)  # wrong
     await mq.admin.offsets("orders", "erliest")  # wrong
+    mq.consumer("orders", group="g", on_rebalance=print, comit="none")  # wrong
+    raftmq.Rebalance().count  # wrong
     async for record in mq.consumer("orders"):
         print(record.count)  # wrong
         topic, partition, *rest = record  # wrong
