@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
+from raftmq.cli.nodes import broker_run
 from raftmq.cli.nodes.broker_run import run_broker
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 
@@ -91,3 +93,49 @@ def test_each_problem_has_its_line(config: Path) -> None:
         "node.idd",
         "node.id = 'x' from -o",
     ]
+
+
+@pytest.mark.parametrize(
+    ("lacking", "told"),
+    [
+        (MemoryError(), "not enough memory: give the node more (MemoryMax of systemd"),
+        (RuntimeError("can't start new thread"), "the system starts no more threads for this"),
+    ],
+)
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_machine_that_gives_too_little(
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lacking: Exception,
+    told: str,
+    *,
+    is_alone: bool,
+) -> None:
+    """At its start, in one task or in several, whatever follows from that: one line and exit code
+    1, in place of a traceback."""
+
+    def run(_main: object) -> None:
+        if is_alone:
+            raise lacking
+        raise BaseExceptionGroup("tasks", [KeyError("gone"), ExceptionGroup("", [lacking])])
+
+    (config.parent / "data").unlink()
+    monkeypatch.setattr(trio, "run", run)
+    monkeypatch.setattr(broker_run, "begin_log", lambda _settings: None)
+    error = complaint(config)
+    assert str(error).startswith(told)
+    assert "\n" not in str(error)
+    assert error.exit_code is ExitCode.FAILED
+
+
+def test_a_bug_is_shown_as_it_is(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another RuntimeError is none of the machine's."""
+
+    def run(_main: object) -> None:
+        raise RuntimeError("a bug")
+
+    (config.parent / "data").unlink()
+    monkeypatch.setattr(trio, "run", run)
+    monkeypatch.setattr(broker_run, "begin_log", lambda _settings: None)
+    with pytest.raises(RuntimeError, match="a bug"):
+        run_broker(config, ())
