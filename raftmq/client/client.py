@@ -6,6 +6,7 @@ over it; `routing/cluster.py` owns connections and leaders.
 
 from __future__ import annotations
 
+import logging
 import time
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Self
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 DEFAULT_BOOTSTRAP = "127.0.0.1:9292"
 CONNECT_TIMEOUT_MS = 10_000  # for the first metadata: several attempts at a broker that is starting
 OPTIONS = ("client_id", "connect_timeout_ms")
+
+logger = logging.getLogger("raftmq.client")
 
 
 def connect(
@@ -122,6 +125,10 @@ class Client(Openable):
         self._was_opened = self._is_open = False
         self.admin = Admin(self._cluster)
 
+    def __repr__(self) -> str:
+        addresses = ", ".join(map(str, self._cluster.bootstrap))
+        return f"<Client of {addresses}, {self._state(was_opened=self._was_opened)}>"
+
     async def __aenter__(self) -> Self:
         if self._was_opened:  # its tasks cannot be started again
             raise Closed("a client is opened once: connect again")
@@ -136,6 +143,10 @@ class Client(Openable):
             await self._cluster.__aexit__(type(error), error, None)
             raise
         self._is_open = True
+        brokers = self._cluster.routes.addresses
+        shown = ",".join(f"{broker_id}@{brokers[broker_id]}" for broker_id in sorted(brokers))
+        cluster = self._cluster.routes.cluster_id
+        logger.info("connected: cluster=%s brokers=%s", cluster, shown)
         return self
 
     async def __aexit__(

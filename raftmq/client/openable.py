@@ -67,6 +67,9 @@ class Openable:
                 "and aclose() without a block"
             )
 
+    def _state(self, *, was_opened: bool) -> str:
+        return "open" if self._is_open else "closed" if was_opened else "not open"
+
     def _why_closed(self, what: str, *, was_opened: bool) -> Closed:
         """For calls that need it open.
 

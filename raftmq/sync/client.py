@@ -80,6 +80,9 @@ class Client:
         self._consumers: set[Consumer] = set()  # that are open
         self.admin = Admin(self._loop, client.admin)
 
+    def __repr__(self) -> str:
+        return repr(self._client)
+
     def __enter__(self) -> Self:
         if self._was_opened:  # its connections cannot be opened again
             raise Closed("a client is opened once: connect again")

@@ -10,17 +10,18 @@ reported; none is accepted after `close`.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import trio
 
+from raftmq.client.producer.delivery import call_program
 from raftmq.client.producer.statistics import Failures
 from raftmq.errors import BufferFull, Closed, InvalidRecord, RaftmqError, RequestTimedOut
 from raftmq.sync.loop import LoopCall, limit_of
@@ -28,14 +29,11 @@ from raftmq.sync.loop import LoopCall, limit_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 
-    from raftmq.client.producer.batch import OnDelivery, RecordMetadata
+    from raftmq.client.producer.batch import RecordMetadata
     from raftmq.client.producer.delivery import Delivery as AsyncDelivery
     from raftmq.client.producer.producer import Producer as AsyncProducer
     from raftmq.sync.loop import Loop, TimeLimit
     from raftmq.wire.batch.columns import Value
-
-
-logger = logging.getLogger("raftmq.sync")
 
 
 class Delivery:
@@ -248,7 +246,7 @@ class Handover:
         if on_delivery is None:  # otherwise the callback reports it
             self.failures.add(error, lambda: not delivery._is_claimed)
         else:
-            _call_back(on_delivery, error)
+            call_program(partial(on_delivery, error, None))
 
     def _wake_waiters(self) -> None:
         count = self._taken_count
@@ -257,14 +255,6 @@ class Handover:
                 event.set()
         self._waiting = [each for each in self._waiting if each[0] > count]
         self._wait_count_min = min((each[0] for each in self._waiting), default=math.inf)
-
-
-def _call_back(on_delivery: OnDelivery, error: RaftmqError) -> None:
-    """Call a callback of the program; its error must not stop the handover."""
-    try:
-        on_delivery(error, None)
-    except Exception:
-        logger.exception("on_delivery has failed")
 
 
 # -- Rows -----------------------------------------------------------------------------------------

@@ -58,6 +58,9 @@ class Producer:
         """Counts of records and requests so far."""
         return self._producer.statistics
 
+    def __repr__(self) -> str:
+        return repr(self._producer)
+
     def open(self) -> Self:
         """Open it as `with` does, until `close()`. Raises as entering the block does."""
         return self.__enter__()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.client.consumer.partition_state import ConsumedPartition, start_of_added
+from raftmq.client.routing.routes import no_topic
 from raftmq.errors import (
     ErrorCode,
     InvalidConfig,
@@ -249,7 +250,7 @@ def _why_unknown(topic: str, number: int) -> RaftmqError:
 
 
 def _no_topic(topic: str) -> UnknownTopicOrPartition:
-    return UnknownTopicOrPartition(f"no topic {topic!r}; `raftmq topic create {topic}` creates it")
+    return UnknownTopicOrPartition(no_topic(topic))
 
 
 def _no_partition(state: ConsumedPartition, told: TopicRoutes) -> UnknownTopicOrPartition:

@@ -16,6 +16,7 @@ from raftmq.client.group.coordinator import checked
 from raftmq.client.group.effects import Position
 from raftmq.client.group.member_requests import VERDICTS
 from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
+from raftmq.client.routing.routes import no_topic
 from raftmq.errors import ServerError, UnknownMemberId, UnknownTopicOrPartition, error_for
 from raftmq.wire.bodies import ABSENT, PARTITIONS_MAX, TopicPartition
 from raftmq.wire.messages.group_offsets import (
@@ -331,9 +332,7 @@ class MemberOffsets:
         told = self._cluster.routes.topic(topic)
         count = 0 if told is None else len(told.places)
         if not count:
-            return UnknownTopicOrPartition(
-                f"there is no topic {topic!r}: make it first, raftmq topic create {topic}"
-            )
+            return UnknownTopicOrPartition(no_topic(topic))
         return UnknownTopicOrPartition(
             f"{topic}-{partition} does not exist: the topic has {count} partitions, from 0 on"
         )

@@ -7,6 +7,8 @@ claims nothing.
 
 from __future__ import annotations
 
+import logging
+import sys
 from typing import TYPE_CHECKING
 
 import anyio
@@ -149,3 +151,33 @@ class PendingDelivery(Delivery):
         watchers, self._watchers = self._watchers, []
         for watcher in watchers:
             watcher()
+
+
+# -- Callbacks ------------------------------------------------------------------------------------
+
+
+logger = logging.getLogger("raftmq.client")
+
+
+def call_program(call: Callable[[], object]) -> None:
+    """Call `on_delivery`. Its error must not stop the sending task, nor vanish: it is logged, or,
+    where the program has set up no logging, printed as an uncaught one of a thread is.
+    """
+    try:
+        call()
+    except Exception as error:
+        if _is_heard(logger):
+            logger.exception("on_delivery has failed")
+        else:
+            error.add_note("raised by on_delivery; the producer goes on")
+            sys.excepthook(type(error), error, error.__traceback__)
+
+
+def _is_heard(logger: logging.Logger) -> bool:
+    """Whether any handler would write an error, beside the one that keeps the SDK silent."""
+    found: logging.Logger | None = logger
+    while found is not None:
+        if any(not isinstance(each, logging.NullHandler) for each in found.handlers):
+            return True
+        found = found.parent if found.propagate else None
+    return False

@@ -17,6 +17,7 @@ import anyio
 
 from raftmq.client.network.channel import one_error
 from raftmq.client.producer.accumulator import Accumulator, BufferPool
+from raftmq.client.producer.delivery import call_program
 from raftmq.client.producer.requests import ask, ask_producer_id, fence, wait_taken
 from raftmq.client.producer.sender import ProducerSender
 from raftmq.client.producer.statistics import Failures, Statistics
@@ -353,7 +354,7 @@ class Dispatcher:
         while self._calls:
             calls, self._calls = self._calls, []
             for call in calls:
-                _call(call)
+                call_program(call)
 
     def _times_of_unsettled(self) -> Iterator[float]:
         """When the unsettled records were accepted: the first record of each batch."""
@@ -371,11 +372,3 @@ def _call_back(on_delivery: OnDelivery, batch: ProducerBatch, index: int) -> Non
         on_delivery(error, None)
     else:
         on_delivery(None, metadata)
-
-
-def _call(call: Callable[[], object]) -> None:
-    """Call a callback of the program; its error must not stop the producer."""
-    try:
-        call()
-    except Exception:
-        logger.exception("on_delivery has failed")

@@ -25,7 +25,7 @@ from raftmq.wire.batch.header import GENERATION_MAX
 from raftmq.wire.bodies import ACKS_ALL, NAME_CHARS_MAX, REPLICAS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from raftmq.client.options import Allowed
     from raftmq.client.producer.partitioners import UserPartitioner
@@ -118,8 +118,8 @@ class ProducerOptions:
 
     def __post_init__(self) -> None:
         problems = [*_bad_names(self), *_bad_numbers(self), *_bad_choices(self)]
-        if not problems:  # comparisons need values of the right type
-            problems = _contradictions(self)
+        # Comparisons need values of the right type.
+        problems += _contradictions(self, _named_in(problems))
         if problems:
             raise InvalidConfig(problems)
 
@@ -201,18 +201,29 @@ def producer_options(given: Mapping[str, Any]) -> ProducerOptions:
     """
     known = [field.name for field in fields(ProducerOptions)]
     check_options("producer", given, [*known, "preset", "delivery"], later=_LATER)
-    if later := [f"{name}: {_LATER[name]}" for name in given if name in _LATER]:
-        raise InvalidConfig(later)
+    problems = [f"{name}: {_LATER[name]}" for name in given if name in _LATER]
+    rest = {name: value for name, value in given.items() if name not in _LATER}
     # Checked here, as the message should name `delivery`, not the acks=0 that it sets.
-    if given.get("name") is not None and given.get("delivery") == AT_MOST_ONCE:
-        raise InvalidConfig([_at_most_once_by_name(given["name"])])
-    rest = with_delivery(given, DELIVERY)
+    if rest.get("name") is not None and rest.get("delivery") == AT_MOST_ONCE:
+        problems.append(_at_most_once_by_name(rest["name"]))
+        del rest["delivery"]
+    try:
+        rest = with_delivery(rest, DELIVERY)
+    except InvalidConfig as error:
+        problems += error.problems
+        told = {"delivery", *_named_in(error.problems)}
+        rest = {name: value for name, value in rest.items() if name not in told}
     preset = rest.pop("preset", None)
-    if preset is None:
-        return ProducerOptions(**rest)
-    if not _is_one_of(preset, PRESETS):
-        raise InvalidConfig([f"preset = {preset!r}: expected one of {', '.join(PRESETS)}"])
-    return ProducerOptions(**{**PRESETS[preset], **rest})
+    if not _is_one_of(preset, [None, *PRESETS]):
+        problems.append(f"preset = {preset!r}: expected one of {', '.join(PRESETS)}")
+        preset = None
+    try:
+        options = ProducerOptions(**{**PRESETS.get(preset, {}), **rest})
+    except InvalidConfig as error:
+        problems += error.problems
+    if problems:
+        raise InvalidConfig(problems)
+    return options
 
 
 # Names that users of other clients try, or that are reserved; each with its explanation.
@@ -303,23 +314,31 @@ def _at_most_once_by_name(name: object) -> str:
     return f'name = {name!r} with delivery = "{AT_MOST_ONCE}": {_NAMED}; leave one of them out'
 
 
-def _contradictions_of_name(options: ProducerOptions) -> list[str]:
+def _named_in(problems: Iterable[str]) -> set[str]:
+    """The options that these are about: each begins with the name of one."""
+    return {problem.partition(" = ")[0] for problem in problems}
+
+
+Fine: TypeAlias = "Callable[..., bool]"  # whether options, given by their names, are fine
+
+
+def _contradictions_of_name(options: ProducerOptions, fine: Fine) -> list[str]:
     problems = []
-    if options.name is None and options.generation is not None:
+    if fine("name", "generation") and options.name is None and options.generation is not None:
         problems.append(
             f"generation = {options.generation} without name: it is that of a name; give the "
             "producer one, or leave generation out"
         )
-    if options.name is not None and options.generation is None:
+    if fine("name", "generation") and options.name is not None and options.generation is None:
         problems.append(
             f"name = {options.name!r} without generation: rows of the same one are taken for the "
             "same rows and skipped; say the number of this piece of work, or leave name out"
         )
-    if options.name is not None and options.acks != "all":
+    if fine("name", "acks") and options.name is not None and options.acks != "all":
         problems.append(
             f"name = {options.name!r} with acks = {options.acks}: {_NAMED}; leave acks out"
         )
-    if options.name is not None and options.idempotence is False:
+    if fine("name", "idempotence") and options.name is not None and options.idempotence is False:
         problems.append(
             f"name = {options.name!r} with idempotence = False: by their numbers brokers know "
             "what they have already; leave idempotence out"
@@ -327,43 +346,51 @@ def _contradictions_of_name(options: ProducerOptions) -> list[str]:
     return problems
 
 
-def _contradictions(options: ProducerOptions) -> list[str]:
-    problems = _contradictions_of_name(options)
-    if options.acks == 0 and options.retries:
+def _contradictions(options: ProducerOptions, bad: Collection[str]) -> list[str]:
+    """Of options that are fine each by itself: `bad` are not."""
+
+    def fine(*names: str) -> bool:
+        return not any(name in bad for name in names)
+
+    problems = _contradictions_of_name(options, fine)
+    if fine("acks", "retries") and options.acks == 0 and options.retries:
         problems.append(
             f"retries = {options.retries} with acks = 0: no broker reports what has failed; "
             "leave retries out, or take acks = 1 or more"
         )
-    if options.idempotence and options.acks == 0:
+    if fine("acks", "idempotence") and options.idempotence and options.acks == 0:
         problems.append(
             "idempotence = True with acks = 0: nothing is ever sent again, so there is nothing to "
             "find; leave idempotence out, or take acks = 1 or more"
         )
-    if options.is_idempotent and options.max_in_flight > 1:
+    is_idempotent = fine("acks", "idempotence") and options.is_idempotent
+    if is_idempotent and fine("max_in_flight") and options.max_in_flight > 1:
         problems.append(
             f"max_in_flight = {options.max_in_flight} with idempotence, which is on unless it is "
             "switched off: one request of a partition at a time keeps numbers and order; leave "
             "max_in_flight out, or take idempotence = False"
         )
-    if options.is_idempotent and options.delivery_timeout_ms > KNOWN_MS_MAX:
+    is_timeout_fine = fine("delivery_timeout_ms")
+    if is_idempotent and is_timeout_fine and options.delivery_timeout_ms > KNOWN_MS_MAX:
         problems.append(
             f"delivery_timeout_ms = {options.delivery_timeout_ms} with idempotence, which is on "
             f"unless it is switched off: expected at most {KNOWN_MS_MAX}, after which brokers may "
             "not know what they have already; or take idempotence = False"
         )
-    if options.retry_backoff_max_ms < options.retry_backoff_ms:
+    is_backoff_fine = fine("retry_backoff_ms", "retry_backoff_max_ms")
+    if is_backoff_fine and options.retry_backoff_max_ms < options.retry_backoff_ms:
         problems.append(
             f"retry_backoff_max_ms = {options.retry_backoff_max_ms}: "
             f"below retry_backoff_ms = {options.retry_backoff_ms}"
         )
-    if options.linger_ms >= options.delivery_timeout_ms:
+    is_linger_fine = is_timeout_fine and fine("linger_ms")
+    if is_linger_fine and options.linger_ms >= options.delivery_timeout_ms:
         problems.append(
             f"linger_ms = {options.linger_ms}: not below "
             f"delivery_timeout_ms = {options.delivery_timeout_ms}, so nothing would ever leave"
         )
-    if options.batch_size > options.buffer_memory or (
-        options.max_request_size > options.buffer_memory
-    ):
+    is_memory_fine = fine("batch_size", "max_request_size", "buffer_memory")
+    if is_memory_fine and options.buffer_memory < max(options.batch_size, options.max_request_size):
         problems.append(
             f"buffer_memory = {options.buffer_memory}: below batch_size or max_request_size"
         )

@@ -6,6 +6,7 @@ it. Also owns the records that wait for the metadata of their topic.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Self
 
 import anyio
@@ -166,6 +167,15 @@ class Producer(Openable):
     def statistics(self) -> Statistics:
         """Counts of records and requests so far."""
         return self._dispatcher.statistics
+
+    def __repr__(self) -> str:
+        options = self._options
+        given = [
+            f"{field.name}={value!r}"
+            for field in fields(options)
+            if (value := getattr(options, field.name)) != field.default or field.name == "acks"
+        ]
+        return f"<Producer with {', '.join(given)}, {self._state(was_opened=self._was_opened)}>"
 
     async def __aenter__(self) -> Self:
         if self._was_opened:  # its tasks cannot be started again

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftmq.client.producer.batch import NUMBER_REFUSALS, BatchMetadata
 from raftmq.client.producer.partition_queue import RequestPart, blamed, may_split, ready_now
+from raftmq.client.routing.routes import no_topic
 from raftmq.errors import (
     DeliveryTimedOut,
     LeaderNotAvailable,
@@ -263,7 +264,7 @@ class ProducerSender:
         if not routes.use(topic.name):
             return  # an old answer; a refresh is under way
         routes.doubt(topic.name)  # it may be created at any time: ask again
-        error = error_for(known.error, _missing(topic.name))
+        error = error_for(known.error, no_topic(topic.name))
         if topic.missing_since is None:  # the wait for a new topic starts
             topic.missing_since = now
         # A topic that was just created is unknown to some brokers for a moment.
@@ -552,7 +553,3 @@ def _late(seconds: float, reason: RaftmqError | None) -> DeliveryTimedOut:
 def _is_elsewhere(place: LeaderPlace | None, tried: LeaderPlace) -> bool:
     """The leader is known, and is another broker than the last time."""
     return place is not None and place.leader not in (ABSENT, tried.leader)
-
-
-def _missing(topic: str) -> str:
-    return f"there is no topic {topic!r}: make it first, raftmq topic create {topic}"

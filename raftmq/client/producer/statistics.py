@@ -90,7 +90,7 @@ class Failures:
         if unknown:
             error = unknown[0][0].copied()
             total = sum([count for _, count in unknown])
-            error.add_note(
-                f"{total} records or more were not delivered, and the program was not told"
-            )
+            # Not "not delivered": the outcome may be unknown; and a blocking send that timed out
+            # has raised something, too.
+            error.add_note(f"{total} records or more ended so, and no other call has reported it")
             raise error

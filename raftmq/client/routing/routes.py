@@ -62,6 +62,11 @@ class TopicRoutes(NamedTuple):
         return bool(self.places) and all(place.leader != ABSENT for place in self.places.values())
 
 
+def no_topic(name: str) -> str:
+    """What every call says of a topic that there is not."""
+    return f"there is no topic {name!r}: make it first, raftmq topic create {name}"
+
+
 class Routes:
     """The cache.
 
@@ -105,7 +110,7 @@ class Routes:
         found = self._topics.get(name)
         if found is None or found.topic_id is None:
             error = found.error if found else ErrorCode.NONE
-            raise error_for(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
+            raise error_for(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, no_topic(name))
         return found.topic_id
 
     def find(self, name: str, partition: int) -> LeaderPlace | None:

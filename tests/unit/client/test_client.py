@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import raftmq
 from raftmq import connect
 from raftmq.client.client import Client
 from raftmq.errors import Closed, InvalidConfig, Unreachable
@@ -73,3 +75,27 @@ async def test_a_client_is_opened_once(autojump_clock: MockClock) -> None:
             with pytest.raises(error):
                 async with client:
                     pass
+
+
+async def test_it_says_when_it_is_connected(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line for each client, with the cluster and its brokers; what it is shows in its repr."""
+    async with open_world() as (world, _):
+        client = client_of(world)
+        assert repr(client) == "<Client of b1:9000, b2:9000, not open>"
+        with caplog.at_level(logging.INFO, logger="raftmq.client"):
+            async with client:
+                assert repr(client).endswith(", open>")
+                async with client.producer(acks=1, linger_ms=0) as producer:
+                    await producer.send("t", b"x")
+                    assert repr(producer) == "<Producer with acks=1, linger_ms=0, open>"
+                assert repr(producer).endswith(", closed>")
+        lines = [record.message for record in caplog.records if "connected" in record.message]
+        assert lines == ["connected: cluster=cluster-a brokers=1@b1:9000,2@b2:9000"]
+
+
+def test_reprs_of_the_blocking_classes() -> None:
+    """As those of the asynchronous ones."""
+    client = raftmq.sync.connect("127.0.0.1:1")
+    assert repr(client) == "<Client of 127.0.0.1:1, not open>"

@@ -214,7 +214,7 @@ async def test_a_call_that_is_cancelled_knows_nothing(autojump_clock: MockClock)
             caught = error
         assert caught is not None
         assert caught.__notes__ == [
-            "10 records or more were not delivered, and the program was not told"
+            "10 records or more ended so, and no other call has reported it"
         ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -168,7 +169,7 @@ async def test_flush_tells_what_nobody_knows(autojump_clock: MockClock) -> None:
         with pytest.raises(MessageTooLarge) as caught:
             await producer.flush()
         assert caught.value.__notes__ == [
-            "3 records or more were not delivered, and the program was not told"
+            "3 records or more ended so, and no other call has reported it"
         ]
         await producer.flush()
 
@@ -298,6 +299,27 @@ async def test_callbacks(autojump_clock: MockClock, caplog: pytest.LogCaptureFix
         assert "on_delivery has failed" in caplog.text
         assert told == [1, 2, 3]
         assert in_log(world) == ["1", "2", "again", "again"]
+
+
+async def test_a_callback_that_fails_in_a_program_without_logging(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error is printed, as that of a thread is; nothing would be seen of it otherwise."""
+    told: list[Any] = []
+    monkeypatch.setattr(sys, "excepthook", lambda *given: told.append(given))
+    monkeypatch.setattr(logging.getLogger("raftmq"), "propagate", False)
+
+    def fail(*_given: object) -> None:
+        raise KeyError("mine")
+
+    async with open_producer() as (_, producer):
+        await producer.enqueue("t", b"1", on_delivery=fail)
+        await producer.enqueue("nope", b"1", on_delivery=fail)
+        await producer.send("t", b"2")
+    for kind, error, traceback in told:
+        assert (kind, traceback) == (KeyError, error.__traceback__)
+        assert error.__notes__ == ["raised by on_delivery; the producer goes on"]
+    assert len(told) == 2
 
 
 async def test_a_callback_of_a_topic_that_there_is_not(autojump_clock: MockClock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -49,6 +50,28 @@ def test_all_problems_at_once() -> None:
     with pytest.raises(InvalidConfig) as caught:
         producer_options({"acks": -3, "linger_ms": "x", "compression": "best"})
     assert len(caught.value.problems) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({"linger_ms": -1, "acks": 0, "retries": 3}, ["linger_ms", "retries"]),
+        ({"delivery": "at_most_once", "acks": 1, "linger_ms": -1}, ["acks", "linger_ms"]),
+        ({"delivery": "twice", "preset": "fast", "acks": "al"}, ["delivery", "preset", "acks"]),
+        ({"preset": "fast", "max_in_flight": 2, "batch_size": 0},
+         ["preset", "batch_size", "max_in_flight"]),
+        ({"transactional_id": "a", "linger_ms": "x"}, ["transactional_id", "linger_ms"]),
+        ({"name": "a", "generation": 1, "delivery": "at_most_once", "retries": -1},
+         ["name", "retries"]),
+        ({"retry_backoff_max_ms": "x", "retry_backoff_ms": 5000}, ["retry_backoff_max_ms"]),
+        ({"acks": "al", "retries": 3, "idempotence": True}, ["acks"]),
+    ],
+)  # fmt: skip
+def test_problems_of_all_kinds_at_once(given: dict[str, Any], names: list[str]) -> None:
+    """Bad values, contradictions, presets and words for delivery; and none twice."""
+    with pytest.raises(InvalidConfig) as caught:
+        producer_options(given)
+    assert [re.match(r"\w+", problem)[0] for problem in caught.value.problems] == names
 
 
 @pytest.mark.parametrize(
