@@ -135,7 +135,8 @@ TOPIC_KEYS = (
     TopicKey(
         "record.format",
         "record_format",
-        "How records lie in a batch: by columns, or as Kafka lays them.",
+        "How records lie in a batch: by columns, or as Kafka lays them. The producers of raftmq"
+        " write columns only, and are refused by a topic with `kafka`.",
         choices=("columns", "kafka"),
     ),
     TopicKey(
@@ -216,6 +217,16 @@ def replication_warning(replication_factor: int, min_insync_replicas: int) -> st
     return (
         f"acks=all needs all {replication_factor} replicas (min.insync.replicas ="
         f" {min_insync_replicas}): one broker that is down stops it"
+    )
+
+
+def format_warning(configs: Mapping[str, str]) -> str:
+    """A warning if producers of the SDK cannot write to a topic with these set keys, else ""."""
+    if configs.get("record.format") != RecordFormat.KAFKA.value:
+        return ""
+    return (
+        "record.format = kafka: producers of raftmq write columns, and are refused; leave it out"
+        " unless other programs write Kafka's encoding"
     )
 
 

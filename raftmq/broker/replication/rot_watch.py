@@ -17,7 +17,7 @@ from raftmq.errors import (
     ErrorCode,
     OffsetOutOfRange,
     RaftmqError,
-    RequestTimedOut,
+    ServerError,
     error_for,
 )
 from raftmq.partition.storage.mending import plan_mending
@@ -311,9 +311,12 @@ class RotRepair:
             known.leader, request, timeout_seconds=ANSWER_SECONDS_MAX
         )
         told = answer.body.partitions
-        # An answer about anything but the one partition is none: retriable.
-        if len(told) != 1:
-            raise RequestTimedOut(f"broker {known.leader} tells nothing of {replica.log.name}")
+        # A fault of the leader: the repair tries again later.
+        if [(one.topic_id, one.partition) for one in told] != [tuple(replica.key)]:
+            raise ServerError(
+                f"broker {known.leader} was asked for {replica.log.name} and answered for"
+                f" {len(told)} partitions that are not it"
+            )
         return told[0], answer.payload
 
     async def _write(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from raftmq.topic_config import MIN_ISR, replication_warning
+from raftmq.topic_config import MIN_ISR, format_warning, replication_warning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,7 +114,11 @@ class TopicDetails:
         """As in `CreatedTopic`, for the partition with the fewest replicas."""
         fewest = min((len(one.replicas) for one in self.partitions), default=0)
         min_isr = self.config.get(MIN_ISR)
-        return replication_warning(fewest, int(min_isr.value) if min_isr else 0)
+        warnings = [
+            replication_warning(fewest, int(min_isr.value) if min_isr else 0),
+            format_warning({key: one.value for key, one in self.config.items()}),
+        ]
+        return "; ".join(filter(None, warnings))
 
 
 @dataclass(frozen=True, slots=True)

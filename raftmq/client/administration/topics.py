@@ -38,7 +38,7 @@ from raftmq.errors import (
     ServerError,
     TopicAlreadyExists,
 )
-from raftmq.topic_config import min_isr_in, replication_warning
+from raftmq.topic_config import format_warning, min_isr_in, replication_warning
 from raftmq.wire.bodies import ABSENT, PARTITIONS_MAX
 from raftmq.wire.messages.configs import AlterConfigs, ConfigChange, DescribeConfigs
 from raftmq.wire.messages.metadata import Metadata, MetadataReply
@@ -148,7 +148,11 @@ async def make_topic(
         return await _take_existing(cluster, wanted, deadline=deadline)
     topic_id = id_of(made)
     await _wait_usable(cluster, name, f"topic {name} was made", deadline=deadline)
-    warning = replication_warning(made.replication_factor, min_isr_in(configs))
+    warnings = [
+        replication_warning(made.replication_factor, min_isr_in(configs)),
+        format_warning(configs),
+    ]
+    warning = "; ".join(filter(None, warnings))
     return CreatedTopic(name, topic_id, made.partition_count, made.replication_factor, warning)
 
 
@@ -168,7 +172,11 @@ async def _take_existing(cluster: Cluster, wanted: NewTopic, *, deadline: float)
     if wanted.configs:
         config = await describe_config(cluster, name, deadline=deadline)
         has |= {key: one.value for key, one in config.items()}
-    warnings = [_differences(wanted, has), replication_warning(factor, min_isr_in(found.configs))]
+    warnings = [
+        _differences(wanted, has),
+        replication_warning(factor, min_isr_in(found.configs)),
+        format_warning(found.configs),
+    ]
     warning = "; ".join(filter(None, warnings))
     return CreatedTopic(name, id_of(found), count, factor, warning, is_new=False)
 

@@ -234,7 +234,8 @@ def _refusal(header: BatchHeader, config: TopicConfig, now_ms: int) -> RaftmqErr
     # A topic has one format, so that all its readers can decode it.
     if sent is not config.record_format:
         return InvalidRecord(
-            f"records encoded as {sent}, the topic's record.format is {config.record_format}"
+            f"records encoded as {sent}, the topic's record.format is {config.record_format}: write"
+            f" to a topic with record.format={sent}, which is the encoding of this producer"
         )
     if header.timestamp_type is not config.message_timestamp_type:
         return InvalidRecord("only a broker stamps records with its own time")

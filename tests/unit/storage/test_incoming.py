@@ -6,13 +6,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.errors import CorruptRecord, InvalidRecord, InvalidTimestamp, MessageTooLarge
+from raftmq.errors import (
+    CorruptRecord,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    UnsupportedCompression,
+)
 from raftmq.model import RecordFormat, TimestampType
 from raftmq.partition.producers import Admission, Producers
 from raftmq.partition.storage.incoming import Placement, place_produced, place_replicated
 from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.control import ControlType
-from raftmq.wire.batch.header import HEADER, HEADER_SIZE, BatchHeader, iter_batches, seal
+from raftmq.wire.batch.header import (
+    HEADER,
+    HEADER_SIZE,
+    BatchHeader,
+    iter_batches,
+    read_header,
+    seal,
+)
 from raftmq.wire.batch.records import (
     RecordBatch,
     encode_batch,
@@ -113,8 +126,26 @@ def test_the_topic_says_which_encoding(sent: RecordFormat) -> None:
     data = encode_batch(values=[b"a"], timestamp=NOW_MS, record_format=sent)
     assert produced(data, TopicConfig(record_format=sent)).batches
     other = next(each for each in RecordFormat if each is not sent)
-    with pytest.raises(InvalidRecord, match=f"encoded as {sent}.*is {other}"):
+    with pytest.raises(InvalidRecord, match=f"encoded as {sent}.*is {other}.*record.format={sent}"):
         produced(data, TopicConfig(record_format=other))
+
+
+@pytest.mark.parametrize("codec", [2, 5, 7])
+def test_codecs_that_raftmq_has_not(codec: int) -> None:
+    """A batch names a codec that only Kafka's clients know: stored unread in Kafka's encoding,
+    refused in columns, whose directory a broker reads.
+    """
+    for record_format in RecordFormat:
+        data = encode_batch(values=[b"a"], timestamp=NOW_MS, record_format=record_format)
+        header = read_header(data)
+        HEADER.pack_into(data, 0, *header._replace(attributes=header.attributes | codec))
+        seal(data)
+        config = TopicConfig(record_format=record_format)
+        if record_format is RecordFormat.KAFKA:
+            assert produced(bytes(data), config).batches
+        else:
+            with pytest.raises(UnsupportedCompression):
+                produced(bytes(data), config)
 
 
 def test_timestamps_far_in_the_future_are_refused() -> None:

@@ -10,7 +10,12 @@ import pytest
 import trio
 
 from raftmq.client.administration.questions import find_topic
-from raftmq.client.administration.topics import create_topic, delete_topic, wait_leaders
+from raftmq.client.administration.topics import (
+    create_topic,
+    delete_topic,
+    make_topic,
+    wait_leaders,
+)
 from raftmq.errors import (
     Disconnected,
     ErrorCode,
@@ -161,6 +166,21 @@ async def test_a_topic_is_made_and_used(autojump_clock: MockClock) -> None:
         assert (wanted.partition_count, wanted.replication_factor) == (3, 1)
         assert wanted.configs == {"retention.ms": "5"}
         assert 29_000 < body.timeout_ms <= 30_000
+
+
+async def test_a_topic_that_our_producers_cannot_write(autojump_clock: MockClock) -> None:
+    """Kafka's encoding: whoever makes it is told so at once."""
+    async with open_office() as (_, _, client):
+        created = await make_topic(
+            client,
+            "u",
+            partition_count=3,
+            replication_factor=1,
+            configs={"record.format": "kafka"},
+            deadline=within(30),
+        )
+        assert "one replica" in created.warning
+        assert "producers of raftmq write columns, and are refused" in created.warning
 
 
 async def test_nobody_is_in_office_for_a_while(autojump_clock: MockClock) -> None:
