@@ -99,14 +99,17 @@ def status(output: str, timeout: float, bootstrap: str | None) -> int:
     raftmq cluster info -o json | jq -r '.voters[].address'
 
     JSON: one object per line, and there is one. It has cluster_id, controller_id, metadata_version,
-    feature_level, brokers (a list: broker_id, address, rack, state, listeners by name) and voters
-    (a list: node_id, address). What is not known is null.
+    feature_level, brokers (a list: broker_id, address, rack, state, version, listeners by name) and
+    voters (a list: node_id, address). What is not known is null.
     """)
 )
 @output_option()
 @connection_options
 def info(output: str, timeout: float, bootstrap: str | None) -> int:
-    """Show what the cluster is made of: its name, its version, every address."""
+    """Show what the cluster is made of: its name, every address, the version of each broker.
+
+    version: of raftmq, as the broker runs it, or ran it when it was last up.
+    """
     from raftmq.cli.clusters.cluster_reads import show_info
 
     return show_info(bootstrap, timeout, as_json=output == "json")

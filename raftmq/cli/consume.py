@@ -26,6 +26,8 @@ COUNT = click.IntRange(min=1)
 
     raftmq consume orders returns -o @2026-11-21T10:00:00Z -n 100 -f json | jq .value
 
+    raftmq consume orders -o @-1h30m -e
+
     raftmq consume orders -o -10 -e
 
     raftmq consume orders -g billing -o earliest
@@ -50,7 +52,8 @@ COUNT = click.IntRange(min=1)
     "--offset",
     metavar="earliest|latest|N|-N|@TIME",
     help="Where to begin: with the oldest records; with what comes from now on; at an offset; N"
-    " offsets before the end of each partition; or at a time, like @2026-11-21T10:00:00Z or @ and"
+    " offsets before the end of each partition; or at a time, like @-1h30m (so long ago; w, d, h,"
+    " m, s, ms), @2026-11-21T10:00:00Z, @2026-11-21T10:00 by this machine's time zone, or @ and"
     " milliseconds since 1970. -N counts offsets, not records: control batches, which named"
     " producers write, take some, too, so that fewer than N records may come. The default is"
     " latest, and earliest where -e is given.",

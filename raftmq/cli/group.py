@@ -125,7 +125,7 @@ def lag(name: str, watch: bool, output: str, timeout: float, bootstrap: str | No
 
     raftmq group reset-offsets billing --to earliest --dry-run
 
-    raftmq group reset-offsets billing --to @2026-11-21T10:00:00Z --topic orders
+    raftmq group reset-offsets billing --to @-2h --topic orders
 
     raftmq group reset-offsets billing --shift -100 --topic orders --partition 0 --yes
 
@@ -139,7 +139,7 @@ def lag(name: str, watch: bool, output: str, timeout: float, bootstrap: str | No
     "--to",
     metavar="earliest|latest|N|@TIME",
     help="The oldest record; after the newest one; an offset; or the first record at or after a"
-    " time, like @2026-11-21T10:00:00Z or @ and milliseconds since 1970.",
+    " time, like @-1h30m (so long ago), @2026-11-21T10:00:00Z or @ and milliseconds since 1970.",
 )
 @click.option("--shift", type=int, metavar="N", help="So many offsets forward or, with -N, back.")
 @click.option(
@@ -198,12 +198,17 @@ def reset_offsets(
     raftmq group delete billing
 
     raftmq group delete billing audit --yes
+
+    JSON: one object per line, for each group once it is deleted. It has name, deleted (true).
     """)
 )
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @yes_option()
+@output_option()
 @connection_options
-def delete(names: tuple[str, ...], is_sure: bool, timeout: float, bootstrap: str | None) -> int:
+def delete(
+    names: tuple[str, ...], is_sure: bool, output: str, timeout: float, bootstrap: str | None
+) -> int:
     """Delete groups without members, with the offsets that they have committed.
 
     Asks first; without a terminal it refuses unless --yes is given. Exit code 3 if there is no
@@ -211,4 +216,4 @@ def delete(names: tuple[str, ...], is_sure: bool, timeout: float, bootstrap: str
     """
     from raftmq.cli.clusters.group_reads import delete_groups
 
-    return delete_groups(names, bootstrap, timeout, is_sure=is_sure)
+    return delete_groups(names, bootstrap, timeout, is_sure=is_sure, as_json=output == "json")

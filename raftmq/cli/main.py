@@ -18,6 +18,7 @@ import rich_click as click
 
 from raftmq.cli.clusters.bootstrap import bootstrap_option
 from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
+from raftmq.cli.terminal.program import NAME, as_called, program
 from raftmq.errors import RaftmqError
 from raftmq.extras import MissingExtra
 from raftmq.version import __version__
@@ -25,7 +26,7 @@ from raftmq.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PROGRAM = "raftmq"
+COMPLETION_VARIABLE = "_RAFTMQ_COMPLETE"  # click's, whatever the program was called by
 # Disk full, quota used up, file size limit reached: what a shell's `> file` can run into.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 WITHOUT_ASSERTIONS = (
@@ -71,7 +72,7 @@ class Program(click.RichGroup):
         if not __debug__:  # invariants are asserts, and must not be stripped: decision 0003
             sys.exit(_complain(WITHOUT_ASSERTIONS, ExitCode.FAILED))
         try:
-            result = super().main(args, PROGRAM, complete_var, False, **extra)
+            result = super().main(args, program(), COMPLETION_VARIABLE, False, **extra)
         # click's name for Ctrl-C, and for an end of input where it has asked something.
         except click.Abort:
             sys.exit(_complain("interrupted", ExitCode.INTERRUPTED))
@@ -138,7 +139,7 @@ def _on_one_line(text: str) -> str:
 def _complain(line: str, exit_code: int) -> int:
     """Print `line` after the program's name; settings have one line for each problem."""
     for each in line.splitlines():
-        click.echo(f"{PROGRAM}: {each}", err=True)
+        click.echo(f"{NAME}: {as_called(each)}", err=True)
     return int(exit_code)
 
 
@@ -150,7 +151,7 @@ def _complain(line: str, exit_code: int) -> int:
 
     raftmq dev
 
-    raftmq topic create orders --partitions 6 -c retention.ms=86400000
+    raftmq topic create orders --partitions 6 -c retention.ms=7d
 
     seq 1000 | raftmq produce orders
 
@@ -162,7 +163,7 @@ def _complain(line: str, exit_code: int) -> int:
     """),
 )
 @bootstrap_option(is_global=True)
-@click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name=NAME, message="%(prog)s %(version)s")
 def main(bootstrap: str | None) -> None:
     """A distributed message queue with Kafka's guarantees and none of its machinery.
 

@@ -93,7 +93,13 @@ def describe(names: tuple[str, ...], output: str, timeout: float, bootstrap: str
 
     raftmq topic create orders --partitions 6 --replication-factor 3
 
-    raftmq topic create audit -c retention.ms=-1 -c min.insync.replicas=2 --if-not-exists
+    raftmq topic create audit -c retention.ms=90d -c segment.bytes=64MiB --if-not-exists
+
+    raftmq topic create orders -p 6 -o json | jq .replication_factor
+
+    JSON: one object per line, and there is one. It has name, topic_id (hexadecimal), partitions,
+    replication_factor, is_new (false: it was there, see --if-not-exists) and warning, which is null
+    where there is none.
     """)
 )
 @NAME
@@ -106,8 +112,12 @@ def describe(names: tuple[str, ...], output: str, timeout: float, bootstrap: str
     help="Copies of each record, on as many brokers; else 3, or one on each node where the cluster"
     " has fewer. While one of these is down, it has to be said.",
 )
-@_config_option("A setting of the topic. May be repeated; `topic describe` lists all.")
+@_config_option(
+    "A setting of the topic. Keys in .ms take 7d, 12h, 1h30m, too, those in .bytes 64MiB, 1GB. May"
+    " be repeated; `topic describe` lists all."
+)
 @click.option("--if-not-exists", is_flag=True, help="Be content if there is one already.")
+@output_option()
 @connection_options
 def create(
     name: str,
@@ -115,6 +125,7 @@ def create(
     replication_factor: int | None,
     settings: tuple[str, ...],
     if_not_exists: bool,
+    output: str,
     timeout: float,
     bootstrap: str | None,
 ) -> int:
@@ -129,32 +140,39 @@ def create(
     from raftmq.cli.clusters.topic_changes import NewTopicOptions, create_topic
 
     wanted = NewTopicOptions(name, partitions, replication_factor, settings)
-    return create_topic(wanted, bootstrap, timeout, if_not_exists=if_not_exists)
+    return create_topic(
+        wanted, bootstrap, timeout, if_not_exists=if_not_exists, as_json=output == "json"
+    )
 
 
 @topic.command(
     epilog=cleandoc("""
     Examples:
 
-    raftmq topic alter orders -c retention.ms=3600000 --reset max.message.bytes
+    raftmq topic alter orders -c retention.ms=12h --reset max.message.bytes
 
     raftmq topic alter orders --partitions 12
+
+    JSON: one object per line, for each of the two changes once it is done: the keys, then the
+    partitions. It has name, and config (by key; null is the default) or partitions.
     """)
 )
 @NAME
 @click.option(
     "-p", "--partitions", type=PARTITION_COUNT, metavar="N", help="How many there shall be."
 )
-@_config_option("Set a key. May be repeated.")
+@_config_option("Set a key, as in `topic create`. May be repeated.")
 @click.option(
     "--reset", "resets", metavar="KEY", multiple=True, help="Back to the default. May be repeated."
 )
+@output_option()
 @connection_options
 def alter(
     name: str,
     partitions: int | None,
     settings: tuple[str, ...],
     resets: tuple[str, ...],
+    output: str,
     timeout: float,
     bootstrap: str | None,
 ) -> int:
@@ -168,7 +186,9 @@ def alter(
     """
     from raftmq.cli.clusters.topic_changes import alter_topic
 
-    return alter_topic(name, partitions, settings, resets, bootstrap, timeout)
+    return alter_topic(
+        name, partitions, settings, resets, bootstrap, timeout, as_json=output == "json"
+    )
 
 
 @topic.command(
@@ -178,12 +198,17 @@ def alter(
     raftmq topic delete orders
 
     raftmq topic delete orders returns --yes
+
+    JSON: one object per line, for each topic once it is deleted. It has name, deleted (true).
     """)
 )
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @yes_option()
+@output_option()
 @connection_options
-def delete(names: tuple[str, ...], is_sure: bool, timeout: float, bootstrap: str | None) -> int:
+def delete(
+    names: tuple[str, ...], is_sure: bool, output: str, timeout: float, bootstrap: str | None
+) -> int:
     """Delete topics with all of their records, for good.
 
     Asks first; without a terminal it refuses unless --yes is given. Exit code 3 if there is no
@@ -191,7 +216,7 @@ def delete(names: tuple[str, ...], is_sure: bool, timeout: float, bootstrap: str
     """
     from raftmq.cli.clusters.topic_changes import delete_topics
 
-    return delete_topics(names, bootstrap, timeout, is_sure=is_sure)
+    return delete_topics(names, bootstrap, timeout, is_sure=is_sure, as_json=output == "json")
 
 
 @topic.command(
@@ -200,7 +225,12 @@ def delete(names: tuple[str, ...], is_sure: bool, timeout: float, bootstrap: str
 
     raftmq topic trim orders --before-offset 0:1200 --before-offset 1:900
 
-    raftmq topic trim orders --before-time 2026-11-01T00:00:00Z --yes
+    raftmq topic trim orders --before-time 2026-11-01T00:00:00Z
+
+    raftmq topic trim orders --before-time -7d --yes
+
+    JSON: one object per line, for each partition that was trimmed, and none if there was nothing to
+    delete. It has name, partition, start_offset.
     """)
 )
 @NAME
@@ -216,15 +246,17 @@ def delete(names: tuple[str, ...], is_sure: bool, timeout: float, bootstrap: str
     "time",
     metavar="TIME",
     help="Every partition is to begin with its first record at or after TIME, which is like"
-    " 2026-11-21T10:00:00Z, or milliseconds since 1970.",
+    " 2026-11-21T10:00:00Z, -7d for so long ago, or milliseconds since 1970.",
 )
 @yes_option()
+@output_option()
 @connection_options
 def trim(
     name: str,
     offsets: tuple[str, ...],
     time: str | None,
     is_sure: bool,
+    output: str,
     timeout: float,
     bootstrap: str | None,
 ) -> int:
@@ -237,4 +269,5 @@ def trim(
     """
     from raftmq.cli.clusters.topic_trim import trim_topic
 
-    return trim_topic(name, offsets, time, bootstrap, timeout, is_sure=is_sure)
+    as_json = output == "json"
+    return trim_topic(name, offsets, time, bootstrap, timeout, is_sure=is_sure, as_json=as_json)

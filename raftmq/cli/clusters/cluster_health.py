@@ -24,6 +24,7 @@ from raftmq.cli.clusters.connected import (
 from raftmq.cli.clusters.topic_reads import counted
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import Row, write_json
+from raftmq.cli.terminal.program import as_called
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,7 +116,11 @@ def problems_of(health: Health) -> list[str]:
     """A line for each kind of problem, worst first. Any of them makes the cluster unhealthy."""
     found = []
     if health.controller_id is None:
-        found.append("the quorum has no leader: nothing can be changed, see `raftmq quorum status`")
+        found.append(
+            as_called(
+                "the quorum has no leader: nothing can be changed, see `raftmq quorum status`"
+            )
+        )
     if health.leaderless:
         found.append(f"no leader for {_named(health.leaderless)}: not to be written, nor read")
     if health.brokers_down:

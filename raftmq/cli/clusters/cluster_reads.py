@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NOTHING = BrokerLoad(0, 0, 0)  # of a broker without replicas, which `broker_loads` leaves out
 STATUS_TITLES = ("broker", "address", "rack", "state", "role", "leads", "replicas", "not in sync")
-LISTENER_TITLES = ("node", "listener", "address", "rack", "state")
+LISTENER_TITLES = ("node", "listener", "address", "rack", "state", "version")
 
 
 class ClusterSnapshot(NamedTuple):
@@ -116,6 +116,7 @@ def _info_object(details: ClusterDetails) -> Row:
                 "address": _text(one.address),
                 "rack": one.rack,
                 "state": one.state,
+                "version": one.software_version,
                 "listeners": {name: str(at) for name, at in one.listeners.items()},
             }
             for one in details.brokers
@@ -131,9 +132,9 @@ def _listener_rows(details: ClusterDetails) -> Iterator[tuple[object, ...]]:
     """A voter's port is no listener, but a firewall has to let it through, too."""
     for one in details.brokers:
         for name, address in one.listeners.items():
-            yield one.broker_id, name, address, one.rack, one.state
+            yield one.broker_id, name, address, one.rack, one.state, one.software_version
     for node_id, address in details.voters.items():
-        yield node_id, "(voters)", address, None, None
+        yield node_id, "(voters)", address, None, None, None
 
 
 def _text(address: Address | None) -> str | None:

@@ -197,7 +197,7 @@ def _runs(numbers: Iterable[int]) -> str:
 
 
 def delete_groups(
-    names: Sequence[str], bootstrap: str | None, timeout: float, *, is_sure: bool
+    names: Sequence[str], bootstrap: str | None, timeout: float, *, is_sure: bool, as_json: bool
 ) -> int:
     """All groups must exist, without members, before the first one is deleted."""
     names = list(dict.fromkeys(names))
@@ -217,8 +217,11 @@ def delete_groups(
     async def delete(admin: Admin) -> None:
         for name in names:
             await admin.delete_group(name)
-            sys.stdout.write(f"group {name}: deleted\n")
-            sys.stdout.flush()
+            if as_json:
+                write_json([{"name": name, "deleted": True}])
+            else:
+                sys.stdout.write(f"group {name}: deleted\n")
+                sys.stdout.flush()
 
     # A connection of its own: the person may take minutes to answer.
     found = run_admin(look, bootstrap, timeout)

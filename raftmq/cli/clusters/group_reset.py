@@ -100,8 +100,8 @@ def parse_to(text: str) -> To:
     close = [OTHER_WORDS[text]] if text in OTHER_WORDS else get_close_matches(text, WORDS, n=1)
     hint = f"did you mean {close[0]!r}?" if close else "see --shift for so many forward or back"
     raise CommandError(
-        f"--to {text}: expected earliest, latest, an offset, or @TIME like @2026-11-21T10:00:00Z;"
-        f" {hint}",
+        f"--to {text}: expected earliest, latest, an offset, or @TIME like @-1h or"
+        f" @2026-11-21T10:00:00Z; {hint}",
         ExitCode.USAGE,
     )
 

@@ -18,6 +18,7 @@ import trio
 from raftmq.cli.clusters.connected import WAY_OUT, open_client, quiet_logs
 from raftmq.cli.terminal.exits import ExitCode
 from raftmq.cli.terminal.output import Row, write_json, write_prose, write_table
+from raftmq.cli.terminal.program import as_called
 from raftmq.errors import RaftmqError, RemoteProtocolError, Unreachable
 from raftmq.metadata.raft.net.observer_service import ask_status
 from raftmq.metadata.raft.status import ESTABLISHED, VoterView, explain
@@ -202,7 +203,7 @@ def report(
     for silence in silences:
         sys.stderr.write(f"raftmq: {silence.what}\n")
     if not answers:
-        sys.stderr.write(f"raftmq: {WAY_OUT}\n")
+        sys.stderr.write(as_called(f"raftmq: {WAY_OUT}\n"))
         return ExitCode.UNREACHABLE
     return ExitCode.OK if verdict.is_healthy else ExitCode.UNHEALTHY
 

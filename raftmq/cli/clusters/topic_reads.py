@@ -13,6 +13,7 @@ import msgspec
 from raftmq.cli.clusters.connected import run_admin
 from raftmq.cli.terminal.exits import ExitCode
 from raftmq.cli.terminal.output import Row, write_json, write_table
+from raftmq.cli.terminal.program import as_called
 from raftmq.client.administration.checks import check_topic
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def list_topics(bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
         return ExitCode.OK
     write_table(LIST_TITLES, map(_summary_row, topics))
     if not topics:
-        sys.stderr.write("raftmq: no topics yet: `raftmq topic create NAME` makes one\n")
+        sys.stderr.write(as_called("raftmq: no topics yet: `raftmq topic create NAME` makes one\n"))
     return ExitCode.OK
 
 

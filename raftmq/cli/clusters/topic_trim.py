@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from raftmq.cli.clusters.connected import run_admin
 from raftmq.cli.clusters.topic_reads import counted
 from raftmq.cli.terminal.exits import CommandError, ExitCode
-from raftmq.cli.terminal.output import check_can_ask, confirm, write_table
+from raftmq.cli.terminal.output import check_can_ask, confirm, write_json, write_table
 from raftmq.cli.terminal.times import parse_time
 from raftmq.client.administration.checks import check_topic
 
@@ -41,6 +41,7 @@ def trim_topic(
     timeout: float,
     *,
     is_sure: bool,
+    as_json: bool,
 ) -> int:
     check_topic(name)
     before = _parse_offsets(offsets)
@@ -62,11 +63,18 @@ def trim_topic(
     # A connection of its own: the person may take minutes to answer.
     cuts = run_admin(look, bootstrap, timeout)
     if not cuts:
-        sys.stdout.write(f"topic {name}: there are no such records, nothing to delete\n")
+        if not as_json:
+            sys.stdout.write(f"topic {name}: there are no such records, nothing to delete\n")
         return ExitCode.OK
     _ask(name, cuts, is_sure=is_sure)
     starts = run_admin(trim, bootstrap, timeout)
-    write_table(("partition", "begins with"), sorted(starts.items()))
+    if as_json:
+        write_json(
+            {"name": name, "partition": partition, "start_offset": start}
+            for partition, start in sorted(starts.items())
+        )
+    else:
+        write_table(("partition", "begins with"), sorted(starts.items()))
     return ExitCode.OK
 
 

@@ -15,6 +15,7 @@ import anyio
 import click
 
 from raftmq.cli.terminal.exits import ExitCode, exit_code_of
+from raftmq.cli.terminal.program import as_called
 from raftmq.client.network.channel import one_error
 from raftmq.errors import RaftmqError
 
@@ -97,7 +98,7 @@ class WaitReason:
 
     def _tell(self, said: str) -> None:
         if self._is_told and self.reason and self.reason != said:
-            click.echo(f"raftmq: waiting: {self.reason}", err=True)
+            click.echo(f"raftmq: waiting: {as_called(self.reason)}", err=True)
 
     async def _explain(self, error: RaftmqError) -> RaftmqError:
         if exit_code_of(error) is not ExitCode.UNREACHABLE:

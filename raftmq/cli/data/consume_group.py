@@ -17,7 +17,13 @@ import click
 
 from raftmq.cli.clusters.connected import run_connected
 from raftmq.cli.clusters.wait_reason import WaitedFor, WaitReason
-from raftmq.cli.data.consume_run import BATCH_RECORDS_MAX, LOOK_SECONDS, Sink, start_of
+from raftmq.cli.data.consume_run import (
+    BATCH_RECORDS_MAX,
+    LOOK_SECONDS,
+    Sink,
+    say_if_nothing_comes,
+    start_of,
+)
 from raftmq.cli.data.offset_option import StartPlace
 from raftmq.cli.data.record_format import write_readable, write_values
 from raftmq.cli.data.stopping import Stopping
@@ -36,6 +42,10 @@ if TYPE_CHECKING:
     from raftmq.client.group.effects import Rebalance
 
 
+WAITS_FOR = (
+    "waiting for new records: nothing comes from where the group has stopped (-o, where it has"
+    " committed nothing); `raftmq group lag` shows how far, -e ends at the end"
+)
 # Without records, until the position behind the last one (past control batches, too) is committed:
 # soon enough that `group lag` falls to 0 while a person looks, and one request a second at most.
 PASSED_SECONDS = 1.0
@@ -109,6 +119,8 @@ async def _write_wanted(
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(sink.watch)
+        if not quiet and not wish.until_end:
+            tasks.start_soon(say_if_nothing_comes, sink, WAITS_FOR)
         await write_all(consumer, wish, ends, form, sink, stopping)
         tasks.cancel_scope.cancel()
 

@@ -364,9 +364,9 @@ async def _write_wanted(
     form = wish.form or (write_readable if sink.is_terminal else write_values)
     async with open_consumer(client, wish, ranges) as consumer:
         begin(consumer, ranges)
-        if is_terminal("stderr") and not quiet and wish.begin.place is StartPlace.END:
-            click.echo("raftmq: waiting for new records; -o earliest shows old ones", err=True)
         async with anyio.create_task_group() as tasks:
+            if not quiet and not wish.until_end:
+                tasks.start_soon(say_if_nothing_comes, sink, waits_for(wish.begin))
             # Ends the command when the reader has gone, also while no records come.
             tasks.start_soon(sink.watch)
             await write_all(consumer, extent, form, sink.write)
@@ -412,6 +412,26 @@ def take(consumer: Consumer, batch: ConsumedBatch, extent: RemainingRecords) -> 
     """Which of its records are wanted, the batch having been handed out last."""
     position = consumer.position(batch.topic, batch.partition) or batch.end_offset
     return extent.take((batch.topic, batch.partition), batch.offsets, position)
+
+
+NOTHING_SECONDS = 1.0  # until it is said that nothing has come: records that are there come sooner
+
+
+async def say_if_nothing_comes(sink: Sink, what: str) -> None:
+    """Once: a script, or a person, must not wonder why nothing is printed."""
+    await anyio.sleep(NOTHING_SECONDS)
+    if not sink.blocks:
+        click.echo(f"raftmq: {what}", err=True)
+
+
+def waits_for(wanted: From) -> str:
+    """What is said where nothing comes."""
+    if wanted.place is StartPlace.END:
+        return (
+            "waiting for new records, as it reads from the end on; -o earliest begins with the"
+            " oldest, -e ends at the end"
+        )
+    return "waiting for new records: there are none yet from there on; -e ends at the end"
 
 
 # -- where to begin ----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The option `-o` of `raftmq consume`: earliest, latest, an offset, -N or @TIME, parsed. Pure."""
+"""The option `-o` of `raftmq consume`: earliest, latest, an offset, -N or @TIME, parsed."""
 
 from __future__ import annotations
 
@@ -37,14 +37,16 @@ def parse_from(text: str) -> From:
     if text in WORDS:
         return From(StartPlace.START if text == EARLIEST else StartPlace.END)
     if text.startswith("@"):
-        return From(StartPlace.TIME, _in_range(text, parse_time(text[1:]), TIME_MAX))
+        return From(
+            StartPlace.TIME, _in_range(text, parse_time(text[1:], is_local_allowed=True), TIME_MAX)
+        )
     found = _NUMBER.fullmatch(text)
     if found is None:
         close = [OTHER_WORDS[text]] if text in OTHER_WORDS else get_close_matches(text, WORDS, n=1)
         raise ValueError(
             f"{text!r}: expected earliest, latest, an offset, -N for the last N offsets of each"
-            " partition, or @TIME like @2026-11-21T10:00:00Z or @ and milliseconds since 1970"
-            + (f"; did you mean {close[0]!r}?" if close else "")
+            " partition, or @TIME like @-1h30m, @2026-11-21T10:00:00Z or @ and milliseconds since"
+            " 1970" + (f"; did you mean {close[0]!r}?" if close else "")
         )
     number = _in_range(text, int(found[2]))
     return From(StartPlace.LAST if found[1] else StartPlace.OFFSET, number)

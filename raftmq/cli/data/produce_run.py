@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections import deque
+from collections import Counter, deque
 from contextlib import suppress
 from functools import partial
 from operator import itemgetter
@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 # without delimiters must not fill the memory.
 LINE_BYTES_MAX = 32 << 20
 
-Row = tuple[bytes | None, bytes | None]  # key and value
+Key = str | bytes | None  # text where it is UTF-8: other programs then read it as text
+Row = tuple[Key, bytes | None]  # key and value
 
 
 class Splitter:
@@ -100,7 +101,7 @@ class LineShape(NamedTuple):
         is_null: an empty value, and an empty key before the delimiter, are sent as null.
     """
 
-    key: bytes | None = None
+    key: Key = None
     key_delimiter: bytes | None = None
     is_null: bool = False
 
@@ -113,10 +114,20 @@ class LineShape(NamedTuple):
             rows: list[Row] = [(self.key, line) for line in lines]
         else:
             parts = [line.partition(self.key_delimiter) for line in lines]
-            rows = [(key, value) if found else (self.key, key) for key, found, value in parts]
+            rows = [
+                (_text(key), value) if found else (self.key, key) for key, found, value in parts
+            ]
         if not self.is_null:
             return rows
         return [(key or None, value or None) for key, value in rows]
+
+
+def _text(key: bytes) -> str | bytes:
+    """As text, if it is UTF-8."""
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return key
 
 
 # -- Sources --------------------------------------------------------------------------------------
@@ -316,6 +327,9 @@ class Burst:
 # -- The command ----------------------------------------------------------------------------------
 
 
+EXPLAIN_SECONDS_MAX = 2.0  # for a remark in the summary
+
+
 class ProduceOrder(NamedTuple):
     """What is to be sent. Every problem with it that needs no cluster has been reported."""
 
@@ -351,7 +365,7 @@ def order_of(
 ) -> ProduceOrder:
     """Raises click.UsageError, RaftmqError."""
     shape = LineShape(
-        None if key is None else os.fsencode(key),
+        None if key is None else _text(os.fsencode(key)),
         None if key_delimiter is None else _delimiter("-K", key_delimiter),
         is_null,
     )
@@ -405,6 +419,8 @@ class ProduceRun:
         self._order, self._quiet = order, quiet
         self._feed = Feed(order.files, order.delimiter, order.shape)
         self._statistics = Statistics()
+        self._by_partition = Counter[int]()
+        self._where = ""  # why all records are in one partition, if they are
         self._start = monotonic()
 
     async def go(self, client: Client) -> None:
@@ -428,13 +444,29 @@ class ProduceRun:
                 tasks.start_soon(partial(show_progress, self._progress(), quiet=self._is_silent))
                 await self._send_all(producer)
                 tasks.cancel_scope.cancel()
+        if not self._quiet:
+            await self._explain_partition(client)
+
+    async def _explain_partition(self, client: Client) -> None:
+        """For people who expected records without keys to be spread over the partitions."""
+        order, used = self._order, self._by_partition
+        if order.partition is not None or order.shape.has_key or used.total() < 2 or len(used) > 1:
+            return
+        admin = client.admin.with_timeout(EXPLAIN_SECONDS_MAX)
+        with suppress(RaftmqError):  # all is delivered; only a remark is missing
+            counts = {one.name: one.partition_count for one in await admin.list_topics()}
+            if counts.get(order.topic, 1) > 1:
+                self._where = (
+                    f"; all in partition {next(iter(used))} of {counts[order.topic]}: without keys"
+                    " (-K, -k) a whole batch goes to one"
+                )
 
     async def _send_all(self, producer: Producer) -> None:
         order = self._order
         headers, tags = order.headers or None, order.tags or None
         while await self._feed.wait():
             # Until every record of the burst is acknowledged, or one has failed for good.
-            await producer.send_many(
+            sent = await producer.send_many(
                 order.topic,
                 self._feed.burst(),
                 value=itemgetter(1),
@@ -443,6 +475,8 @@ class ProduceRun:
                 tags=None if tags is None else lambda _row: tags,
                 partition=order.partition,
             )
+            for run in sent:
+                self._by_partition[run.partition] += run.record_count
 
     # -- progress and summary --------------------------------------------------------------
 
@@ -477,7 +511,7 @@ class ProduceRun:
         line = f"{_counted(statistics.records)} {verb} in {seconds:.2f} s: {rates}"
         repeated = statistics.repeated_records
         twice = f"; {repeated} of them may stand in the log twice" if repeated else ""
-        return line + twice
+        return line + twice + self._where
 
     @property
     def _is_blind(self) -> bool:

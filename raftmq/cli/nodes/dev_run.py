@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from raftmq.cli.nodes.dev_visit import dev_command, tell, telling
 from raftmq.cli.terminal.exits import ExitCode
+from raftmq.cli.terminal.program import program
 from raftmq.local.cluster import LocalCluster
 from raftmq.local.plan import PORT_DEFAULT
 
@@ -103,9 +104,9 @@ def welcome(cluster: LocalCluster, directory: Path, *, detach: bool) -> str:
     lines = [
         f"bootstrap: {cluster.bootstrap}",
         "",
-        f"  raftmq topic create orders{where}",
-        f"  echo hello | raftmq produce orders{where}",
-        f"  raftmq consume orders -o earliest -e{where}",
+        f"  {program()} topic create orders{where}",
+        f"  echo hello | {program()} produce orders{where}",
+        f"  {program()} consume orders -o earliest -e{where}",
         *(f"  {dev_command(verb, directory)}" for verb in (f"kill {last}", "status")),
         f"  {dev_command(f'restart {last}', directory)}",
     ]

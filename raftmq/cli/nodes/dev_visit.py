@@ -16,6 +16,7 @@ import click
 
 from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
 from raftmq.cli.terminal.output import Row, write_json, write_table
+from raftmq.cli.terminal.program import program
 from raftmq.errors import BrokerIdNotRegistered, RaftmqError, Unreachable
 from raftmq.local.cluster import LocalCluster
 from raftmq.local.directory import find_layout, is_ours
@@ -40,7 +41,7 @@ def tell(line: str) -> None:
 def dev_command(verb: str, directory: Path) -> str:
     """The command line that does `verb` to the cluster in `directory`, for people to copy."""
     where = [] if directory == DIRECTORY_DEFAULT else ["--dir", quote(str(directory))]
-    return " ".join(["raftmq dev", *([verb] if verb else []), *where])
+    return " ".join([f"{program()} dev", *([verb] if verb else []), *where])
 
 
 @contextmanager

@@ -1,31 +1,72 @@
-"""Points in time as people type them: a date with its time zone, or milliseconds since 1970."""
+"""Points in time, durations and sizes as people type them: `2026-11-21T10:00Z`, `-1h30m`, `64MiB`.
+
+Owns what is understood, and the words of what is not. A time that has no time zone is local, and
+only taken where the caller allows it.
+"""
 
 from __future__ import annotations
 
 import re
+import time
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # 18 digits fit an int64, as the protocol has it; a date without dashes (20261121) is taken as
 # number.
 _MILLISECONDS = re.compile(r"[0-9]{1,18}", re.ASCII)
+_UNITS_MS = {
+    "w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1,
+}  # fmt: skip
+_PART = r"([0-9]{1,15})(ms|w|d|h|m|s)"
+_DURATION = re.compile(rf"(?:{_PART})+", re.ASCII)
+_PARTS = re.compile(_PART, re.ASCII)
+_SIZE = re.compile(r"([0-9]{1,15})(k|M|G|T)(i?)B", re.ASCII | re.IGNORECASE)
+_POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
+DURATION_FORM = "like 7d, 12h, 1h30m, 500ms"
+SIZE_FORM = "like 64MiB, 10GiB, 1GB"
 
 
-def parse_time(text: str) -> int:
+def parse_time(text: str, *, now_ms: int | None = None, is_local_allowed: bool = False) -> int:
     """Milliseconds since 1970-01-01 UTC.
+
+    Args:
+        text: a date with its time zone, milliseconds, or a duration before now: `-1h30m`.
+        now_ms: None: by this machine's clock.
+        is_local_allowed: a date without a time zone is of this machine's.
 
     Raises:
         ValueError: says what is wrong with the text, and how it is written.
     """
     if _MILLISECONDS.fullmatch(text):
         return int(text)
+    if text.startswith("-") and (ago := parse_duration(text[1:])) is not None:
+        now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        return max(now_ms - ago, 0)
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        form = "2026-11-21T10:00:00Z, or milliseconds since 1970"
+        form = "2026-11-21T10:00:00Z, -1h30m for so long ago, or milliseconds since 1970"
         raise ValueError(f"{text!r} is no time: write {form}") from error
     if found.tzinfo is None:
-        raise ValueError(f"{text!r} may be anywhere on earth: add Z for UTC, or like +01:00")
+        if not is_local_allowed:
+            raise ValueError(f"{text!r} may be anywhere on earth: add Z for UTC, or like +01:00")
+        found = found.astimezone()
     if found < _EPOCH:
         raise ValueError(f"{text!r} lies before 1970")
     return (found - _EPOCH) // timedelta(milliseconds=1)
+
+
+def parse_duration(text: str) -> int | None:
+    """Milliseconds of `7d` or `1h30m`; None: it is no duration."""
+    if not _DURATION.fullmatch(text):
+        return None
+    return sum(int(number) * _UNITS_MS[unit] for number, unit in _PARTS.findall(text))
+
+
+def parse_size(text: str) -> int | None:
+    """Bytes of `64MiB` (of 1024) or `64MB` (of 1000); None: it is no size."""
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        return None
+    base = 1024 if found[3] else 1000
+    return int(found[1]) * int(base ** _POWERS[found[2].upper()])

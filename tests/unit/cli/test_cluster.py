@@ -200,10 +200,13 @@ def test_every_address(here: Here) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     assert lines[0].startswith("cluster cluster-a, controller: broker 1, feature level 1, ")
-    assert ["1", "clients", here.bootstrap, "-", "active"] in [line.split() for line in lines]
-    assert ["2", "(voters)", "v2:9001", "-", "-"] in [line.split() for line in lines]
+    assert ["1", "clients", here.bootstrap, "-", "active", "0.1.0"] in [
+        line.split() for line in lines
+    ]
+    assert ["2", "(voters)", "v2:9001", "-", "-", "-"] in [line.split() for line in lines]
     row = json.loads(here.run("info -o json").stdout)
     assert row["brokers"][0]["listeners"] == {"brokers": "inside:1001", "clients": here.bootstrap}
+    assert row["brokers"][0]["version"] == "0.1.0"
     assert row["voters"][1] == {"node_id": 2, "address": "v2:9001"}
     here.bureau.controller_id = -1
     assert "controller: none" in here.run("info").stdout

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
-from raftmq.cli.terminal.times import parse_time
+from raftmq.cli.terminal.times import parse_duration, parse_size, parse_time
 
 
 @pytest.mark.parametrize(
@@ -39,3 +41,44 @@ def test_what_is_none(text: str, told: str) -> None:
     """It says how a time is written."""
     with pytest.raises(ValueError, match=told):
         parse_time(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "ago"),
+    [
+        ("-1h", 3_600_000),
+        ("-1h30m", 5_400_000),
+        ("-2d", 172_800_000),
+        ("-1w2d3h4m5s6ms", 788645006),
+    ],
+)
+def test_so_long_ago(text: str, ago: int) -> None:
+    """A duration before now, by the units of people."""
+    assert parse_time(text, now_ms=10**12) == 10**12 - ago
+    assert parse_time(text, now_ms=0) == 0
+
+
+def test_a_time_of_this_machine() -> None:
+    """A date without a time zone is local, where that does no harm; else it is refused."""
+    here = datetime(2026, 11, 22, 10).astimezone()
+    assert parse_time("2026-11-22T10:00", is_local_allowed=True) == here.timestamp() * 1000
+    with pytest.raises(ValueError, match="add Z for UTC"):
+        parse_time("2026-11-22T10:00")
+
+
+@pytest.mark.parametrize("text", ["", "7", "-1", "d", "1.5h", "7 d", "7days", "1h-30m"])
+def test_what_is_no_duration(text: str) -> None:
+    """Numbers without units are left to whoever knows their unit."""
+    assert parse_duration(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("64MiB", 64 << 20), ("1GB", 10**9), ("10kB", 10_000), ("2tib", 2 << 40), ("64", None),
+        ("64M", None), ("-1", None), ("1.5GiB", None),
+    ],
+)  # fmt: skip
+def test_sizes(text: str, count: int | None) -> None:
+    """With an i of 1024, without it of 1000, as everywhere."""
+    assert parse_size(text) == count

@@ -120,6 +120,45 @@ def test_a_topic_is_made(here: Here) -> None:
     )
 
 
+def test_durations_and_sizes(here: Here) -> None:
+    """Keys in .ms take durations, keys in .bytes sizes, others are as they were typed."""
+    result = here.run("create u -c retention.ms=7d -c segment.bytes=64MiB -c retention.bytes=1GB")
+    assert result.exit_code == 0
+    assert here.bureau.configs["u"] == {
+        "retention.ms": "604800000", "segment.bytes": "67108864", "retention.bytes": "1000000000",
+    }  # fmt: skip
+    result = here.run("alter u -c retention.ms=1h30m -c retention.bytes=-1")
+    assert result.stdout == "topic u: retention.ms = 5400000, retention.bytes = -1\n"
+
+
+def test_changes_as_json(here: Here) -> None:
+    """A script reads what was done: an object for each change, and nothing else."""
+
+    def rows(line: str) -> list[dict[str, object]]:
+        result = here.run(f"{line} -o json")
+        assert (result.exit_code, result.stderr) == (0, "")
+        return [json.loads(each) for each in result.stdout.splitlines()]
+
+    [made] = rows("create u -p 3 -r 1")
+    assert made.pop("topic_id") == here.bureau.world.topics["u"].topic_id.hex()
+    assert made == {
+        "name": "u", "partitions": 3, "replication_factor": 1, "is_new": True, "warning": ALONE,
+    }  # fmt: skip
+    [there] = rows("create u -p 4 --if-not-exists")
+    assert (there["is_new"], there["partitions"]) == (False, 3)
+    assert "partitions = 3, not 4" in str(there["warning"])
+    assert rows("alter u -c retention.ms=7 --reset segment.ms") == [
+        {"name": "u", "config": {"retention.ms": "7", "segment.ms": None}}
+    ]
+    for partition in here.bureau.world.topics["u"].partitions:
+        partition.end_offset = 9
+    assert rows("trim u --before-offset 1:4 -y") == [
+        {"name": "u", "partition": 1, "start_offset": 4}
+    ]
+    assert rows("trim u --before-offset 1:4 -y") == []
+    assert rows("delete t u -y") == [{"name": "t", "deleted": True}, {"name": "u", "deleted": True}]
+
+
 def test_a_topic_is_changed(here: Here) -> None:
     """A line for what was set, and one for the partitions."""
     here.bureau.configs["t"] = {"segment.ms": "5"}
@@ -216,7 +255,11 @@ WRONG = [
     ("create u --replication-factor 17", "is not in the range 1<=x<=16"),
     ("create u -c retention.ms", "expected KEY=VALUE"),
     ("create u -c retention.mss=1", "did you mean 'retention.ms'?"),
-    ("create u -c retention.ms=soon -c segment.ms=0", "expected a whole number; segment.ms = 0"),
+    (
+        "create u -c retention.ms=soon -c segment.ms=0",
+        "expected a whole number, or like 7d, 12h, 1h30m, 500ms; segment.ms = 0",
+    ),
+    ("create u -c segment.bytes=64MegaBytes", "expected a whole number, or like 64MiB"),
     ("create u --partition 3", "No such option '--partition'"),
     ("alter t", "nothing to change: give -c KEY=VALUE"),
     ("alter t --reset retention.mss", "did you mean 'retention.ms'?"),

@@ -114,4 +114,4 @@ async def test_keys(tmp_path: Path) -> None:
     (tmp_path / "keys").write_bytes(b"k=v\n")
     async with fed(tmp_path / "keys", shape=LineShape(None, b"=")) as feed:
         assert await feed.wait()
-        assert [row async for row in feed.burst()] == [(b"k", b"v")]
+        assert [row async for row in feed.burst()] == [("k", b"v")]

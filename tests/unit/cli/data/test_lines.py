@@ -38,9 +38,9 @@ def test_an_endless_line(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (LineShape(), [(None, b"k:v:w"), (None, b"x"), (None, b":"), (None, b"")]),
         (LineShape(b"z"), [(b"z", b"k:v:w"), (b"z", b"x"), (b"z", b":"), (b"z", b"")]),
-        (LineShape(None, b":"), [(b"k", b"v:w"), (None, b"x"), (b"", b""), (None, b"")]),
-        (LineShape(b"z", b":"), [(b"k", b"v:w"), (b"z", b"x"), (b"", b""), (b"z", b"")]),
-        (LineShape(None, b":", True), [(b"k", b"v:w"), (None, b"x"), (None, None), (None, None)]),
+        (LineShape(None, b":"), [("k", b"v:w"), (None, b"x"), ("", b""), (None, b"")]),
+        (LineShape(b"z", b":"), [("k", b"v:w"), (b"z", b"x"), ("", b""), (b"z", b"")]),
+        (LineShape(None, b":", True), [("k", b"v:w"), (None, b"x"), (None, None), (None, None)]),
     ],
 )
 def test_keys(shape: LineShape, expected: list[produce_run.Row]) -> None:
