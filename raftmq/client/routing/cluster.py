@@ -482,7 +482,11 @@ class Cluster:
 
     def _check_open(self) -> None:
         if not self._is_open:
-            raise Closed("the client is not open: enter its block, or call its open(), first")
+            raise Closed(
+                "the client has been closed: connect again"
+                if self._tasks is not None
+                else "the client is not open: enter its block, or call its open(), first"
+            )
 
     async def _know(self, topic: str, *, deadline: float) -> None:
         """Refresh the topic's metadata, unless they are cached and not in doubt."""

@@ -286,7 +286,7 @@ async def test_whoever_waits_when_the_client_is_closed_is_told(autojump_clock: M
         await wait_all_tasks_blocked()
         await ask(client, "t")
     assert problems[:2] == ["the client is closed"] * 2
-    assert problems[2].startswith("the client is not open")
+    assert problems[2].startswith("the client has been closed")
 
 
 async def test_an_error_of_the_program_stays_what_it_is(autojump_clock: MockClock) -> None:

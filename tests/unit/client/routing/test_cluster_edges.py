@@ -85,7 +85,7 @@ async def test_after_the_end_nothing_is_asked() -> None:
     """Whoever keeps the cluster is told, and does not wait."""
     async with cluster_without(Unreachable("nobody")) as cluster:
         pass
-    with pytest.raises(Closed, match="the client is not open"):
+    with pytest.raises(Closed, match="the client has been closed"):
         await cluster.refresh("t", deadline=anyio.current_time() + 30)
 
 
