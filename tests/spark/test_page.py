@@ -36,7 +36,7 @@ def test_the_first_program(server: Server, client: sync.Client, tmp_path: Path) 
     tmp_path.joinpath("python3").symlink_to("/bin/false")
     left_out = ("PYSPARK_", "SPARK_", "VIRTUAL_ENV", "PYTHON")
     done = subprocess.run(
-        [sys.executable, "-c", program.replace("/data/copy", str(tmp_path / "copy"))],
+        [sys.executable, "-c", program.replace("checkpoints", str(tmp_path))],
         env={
             **{name: text for name, text in os.environ.items() if not name.startswith(left_out)},
             "PATH": f"{tmp_path}:{os.environ['PATH']}",
