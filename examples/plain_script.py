@@ -22,7 +22,7 @@ def main(bootstrap: str) -> None:
             for number in range(1000):
                 producer.send_nowait(
                     TOPIC,
-                    f"{number * 0.5:.1f}".encode(),
+                    f"{number * 0.5:.1f}",
                     key=number % 10,
                     on_delivery=lambda error, _metadata: failed.append(error) if error else None,
                 )

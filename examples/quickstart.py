@@ -23,12 +23,12 @@ async def main(bootstrap: str) -> None:
         await mq.admin.create_topic(TOPIC, partitions=3, if_not_exists=True)
         async with mq.producer() as producer:
             for name in ("Ada", "Grace", "Barbara"):
-                sent = await producer.send(TOPIC, f"hello, {name}".encode(), key=name)
+                sent = await producer.send(TOPIC, f"hello, {name}", key=name)
                 say(f"{name}: partition {sent.partition}, offset {sent.offset}")
         async with mq.consumer(TOPIC, start="earliest") as consumer:
             left = sum((await consumer.end_offsets()).values())
             async for record in consumer:  # it would wait for more at the end
-                say(f"read {record.value!r} from partition {record.partition}")
+                say(f"read {record.text()!r} from partition {record.partition}")
                 left -= 1
                 if not left:
                     break

@@ -25,8 +25,7 @@ async def main(bootstrap: str) -> None:
         async with mq.producer() as producer:
             for hour in range(24):  # a day of measurements, each with its own time
                 taken = START + timedelta(hours=hour)
-                value, timestamp = b"%d" % (hour + 4), int(taken.timestamp() * 1000)
-                await producer.enqueue(TOPIC, value, timestamp=timestamp)
+                await producer.enqueue(TOPIC, str(hour + 4), timestamp=taken)
         await read(mq)
 
 

@@ -75,7 +75,7 @@ async def refuse(_request: Request, error: RaftmqError) -> JSONResponse:
 @app.post("/orders", status_code=201)
 async def place(order: Order, request: Request) -> Receipt:
     """Answers once all replicas in sync have the order; those of a customer stay in order."""
-    value = order.model_dump_json().encode()
+    value = order.model_dump_json()
     sent = await request.state.producer.send(TOPIC, value, key=order.customer)
     return Receipt(partition=sent.partition, offset=sent.offset)
 

@@ -67,7 +67,7 @@ def finish(job: bytes, offset: int, producer: sync.Producer) -> None:
             return
         except ValueError as error:
             reason = f"attempt {attempt}: {error}"
-    headers = {"reason": reason.encode(), "offset": b"%d" % offset}
+    headers = {"reason": reason, "offset": str(offset)}
     producer.send(FAILED, job, headers=headers)
 
 

@@ -16,10 +16,10 @@ class Orders:
         self._mq, self._producer, self._topic = mq, producer, topic
 
     async def place(self, customer: str, item: str) -> None:
-        value = json.dumps({"customer": customer, "item": item}).encode()
+        value = json.dumps({"customer": customer, "item": item})
         await self._producer.send(self._topic, value, key=customer)
 
     async def first(self, count: int) -> list[str]:
         """The items of the first orders; waits until there are as many."""
         async with self._mq.consumer(self._topic, start="earliest") as consumer:
-            return [json.loads((await anext(consumer)).value)["item"] for _ in range(count)]
+            return [(await anext(consumer)).json()["item"] for _ in range(count)]
