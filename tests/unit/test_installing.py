@@ -1,0 +1,109 @@
+"""`make` asks pip for packages when some are missing, and only then (.ci/install.py)."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+ROOT = Path(__file__).parents[2]
+# Stands for the environment's Python: writes down what it is asked for, and fails where told to.
+PYTHON = """#!/bin/sh
+echo "$@" >> {folder}/asked
+for word in $(cat {folder}/fails); do case " $* " in *" $word "*) exit 1;; esac; done
+"""
+PROJECT = """
+[project]
+version = "1"
+dependencies = ["anyio>=4"]
+[project.optional-dependencies]
+sync = ["trio>=0.35"]
+all = ["raftmq[sync]", "lz4"]
+[project.scripts]
+[project.entry-points.pytest11]
+"""
+
+
+class Checkout:
+    """A project, and an environment for it, in a folder."""
+
+    def __init__(self, folder: Path, module: ModuleType) -> None:
+        self._folder, self._module = folder, module
+        self.settings = folder / "pyproject.toml"
+        self.settings.write_text(PROJECT)
+        python = folder / "venv/bin/python"
+        python.parent.mkdir(parents=True)
+        python.write_text(PYTHON.format(folder=folder))
+        python.chmod(0o755)
+        self.fail("")
+
+    def fail(self, words: str) -> None:
+        (self._folder / "fails").write_text(words)
+
+    def install(self, extras: str) -> tuple[int, list[str]]:
+        """The exit code, and what pip was asked for."""
+        asked = self._folder / "asked"
+        asked.write_text("")
+        code = self._module.main(self._folder / "venv", extras)
+        options = "-m pip install --quiet --disable-pip-version-check "
+        return code, [line.removeprefix(options) for line in asked.read_text().splitlines()]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+    spec = importlib.util.spec_from_file_location("install", ROOT / ".ci/install.py")
+    assert spec is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    assert spec.loader is not None
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    return Checkout(tmp_path, module)
+
+
+def test_what_is_there_is_not_asked_for_again(checkout: Checkout) -> None:
+    """A comment in pyproject.toml, and fewer extras than before, cost nothing."""
+    code, asked = checkout.install("all")
+    assert (code, len(asked)) == (0, 1)
+    assert asked[0].startswith("--editable ")
+    assert asked[0].endswith("[all]")
+    checkout.settings.write_text(f"# A comment.\n{PROJECT}")
+    assert checkout.install("all") == (0, [])
+    assert checkout.install("sync") == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("trio>=0.35", "trio>=0.36"), ("pytest11]", 'pytest11]\nx = "y"')]
+)
+def test_what_is_new_is_asked_for(checkout: Checkout, old: str, new: str) -> None:
+    """Another bound, or another command of ours."""
+    checkout.install("all")
+    checkout.settings.write_text(PROJECT.replace(old, new))
+    assert len(checkout.install("all")[1]) == 1
+    assert checkout.install("all") == (0, [])
+
+
+def test_without_a_network_what_is_there_is_enough(
+    checkout: Checkout, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """pip fails to build, but finds each requirement installed: a sentence, and it goes on."""
+    checkout.install("all")
+    checkout.settings.write_text(PROJECT.replace("trio>=0.35", "trio>=0.30"))
+    checkout.fail("--editable")
+    code, asked = checkout.install("all")
+    assert (code, asked[1]) == (0, "--no-index anyio>=4 lz4 trio>=0.30")
+    said = "pip failed, but everything that is needed is installed: going on\n"
+    assert capfd.readouterr().err == said
+    checkout.fail("--editable --no-index")
+    assert checkout.install("all")[0] == 1
+
+
+def test_the_first_installation_needs_pip(checkout: Checkout) -> None:
+    """Nothing was installed by it yet: packages that are there by chance do not count."""
+    checkout.fail("--editable")
+    code, asked = checkout.install("all")
+    assert (code, len(asked)) == (1, 1)
