@@ -1,8 +1,7 @@
 """Install the checkout with some extras into an environment: `python install.py VENV EXTRAS`.
 
-Asks pip only when something is needed that it has not installed yet: VENV/.requirements.json says
-what it has, so that a comment in pyproject.toml, or fewer extras, cost nothing. Where pip fails, as
-without a network, what is there already is enough if it satisfies every requirement.
+Asks for packages only when some are missing: VENV/.requirements.json says what was installed, so
+that a comment in pyproject.toml, fewer extras or a looser bound cost nothing, and need no network.
 """
 
 from __future__ import annotations
@@ -25,17 +24,18 @@ def main(folder: Path, extras: str) -> int:
     # What an editable installation writes down, besides what it requires.
     shape = [project["version"], project["scripts"], project["entry-points"]]
     found = json.loads(record.read_text("utf-8")) if record.exists() else {}
-    if found.get("shape") == shape and needed <= set(found["requirements"]):
+    is_same_shape = found.get("shape") == shape
+    if is_same_shape and needed <= set(found["requirements"]):
         return 0
     if not python.exists():
         venv.create(folder, symlinks=True, with_pip=True)
-    if _pip(python, "--editable", f"{ROOT}[{extras}]"):
+    is_satisfied = bool(found) and _pip(python, "--no-index", *sorted(needed), is_heard=False)
+    is_done = (is_satisfied and is_same_shape) or _pip(python, "--editable", f"{ROOT}[{extras}]")
+    if is_done:
         record.write_text(json.dumps({"shape": shape, "requirements": sorted(needed)}), "utf-8")
-        return 0
-    if found and _pip(python, "--no-index", *sorted(needed)):
+    elif is_satisfied:
         sys.stderr.write("pip failed, but everything that is needed is installed: going on\n")
-        return 0
-    return 1
+    return 0 if is_satisfied or is_done else 1
 
 
 def _requirements(project: dict[str, Any], extras: str) -> list[str]:
@@ -49,9 +49,11 @@ def _requirements(project: dict[str, Any], extras: str) -> list[str]:
     return found
 
 
-def _pip(python: Path, *arguments: str) -> bool:
+def _pip(python: Path, *arguments: str, is_heard: bool = True) -> bool:
     command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    return subprocess.run([*command, *arguments], check=False).returncode == 0
+    output = None if is_heard else subprocess.DEVNULL
+    done = subprocess.run([*command, *arguments], stdout=output, stderr=output, check=False)
+    return done.returncode == 0
 
 
 if __name__ == "__main__":
