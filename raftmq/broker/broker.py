@@ -41,6 +41,7 @@ from raftmq.broker.replication.isr_proposals import IsrProposals
 from raftmq.broker.replication.leader_fetcher import Fetchers
 from raftmq.broker.replication.replica_repair import DamageReports
 from raftmq.broker.replication.replicas import HighWatermarks, Replicas
+from raftmq.broker.requests.elections import ElectionRequests
 from raftmq.broker.requests.fetch import FetchRequests, ReplicaFetchRequests
 from raftmq.broker.requests.fetch_sessions import FetchPurgatory
 from raftmq.broker.requests.metadata import MetadataRequests, TopicDescriptions
@@ -49,7 +50,7 @@ from raftmq.broker.requests.produce import ProduceRequests
 from raftmq.broker.requests.producer_fencing import ProducerFencing
 from raftmq.broker.requests.producer_ids import ProducerIdAllocation
 from raftmq.broker.requests.proposals import ControllerRequests
-from raftmq.broker.requests.topics import ElectionRequests, TopicConfigRequests, TopicRequests
+from raftmq.broker.requests.topics import TopicConfigRequests, TopicRequests
 from raftmq.broker.settings import BROKERS
 from raftmq.disk.files import OsFiles, allow_many_files
 from raftmq.metadata.commands import Endpoint
@@ -351,7 +352,7 @@ class Broker:
         yield TopicDescriptions(quorum)
         yield TopicRequests(changes, self._host.random, voters=self.settings.voters)
         yield TopicConfigRequests(changes)
-        yield ElectionRequests(changes)
+        yield ElectionRequests(changes, self._host.random)
         yield self._producer_ids
         yield MemberRequests(self._coordinator, self._host.random)
         yield OffsetRequests(self._coordinator)

@@ -1,8 +1,8 @@
-"""`raftmq topic`: options to list, describe, create, alter, delete and trim topics.
+"""`raftmq topic`: options to list, describe, create, alter, delete, trim and restart topics.
 
 Owns options, help texts, and what is refused before a broker is asked. The work is in
-`clusters/topic_reads`, `clusters/topic_changes` and `clusters/topic_trim`, imported when a command
-runs: they bring the event loop and the client with them.
+`clusters/topic_*.py`, imported when a command runs: these bring the event loop and the client with
+them.
 """
 
 from __future__ import annotations
@@ -271,3 +271,47 @@ def trim(
 
     as_json = output == "json"
     return trim_topic(name, offsets, time, bootstrap, timeout, is_sure=is_sure, as_json=as_json)
+
+
+@topic.command(
+    epilog=cleandoc("""
+    Examples:
+
+    raftmq topic restart-empty orders
+
+    raftmq topic restart-empty orders -p 3 --yes
+    """)
+)
+@NAME
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    metavar="N",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="Only this partition. May be repeated.",
+)
+@yes_option()
+@output_option()
+@connection_options
+def restart_empty(
+    name: str,
+    partitions: tuple[int, ...],
+    is_sure: bool,
+    output: str,
+    timeout: float,
+    bootstrap: str | None,
+) -> int:
+    """Start partitions empty on other brokers, as all brokers that have them are lost for good.
+
+    All of their records are given up, also if a lost broker comes back later. Shows the partitions
+    without a leader and asks; without a terminal it refuses unless --yes is given. A partition that
+    an active broker has is left alone. Needs the quorum.
+
+    Exit code 1 if some partition could not start, 3 if there is no such topic.
+    """
+    from raftmq.cli.clusters.topic_restart import restart_topic
+
+    as_json = output == "json"
+    return restart_topic(name, partitions, bootstrap, timeout, is_sure=is_sure, as_json=as_json)

@@ -237,6 +237,28 @@ class Admin:
             lambda: self._admin.elect_leaders(topic, partitions, unclean=unclean)
         )
 
+    def restart_empty(
+        self, topic: str, partitions: Collection[int] | None = None
+    ) -> tuple[Election, ...]:
+        """Let partitions whose brokers are lost for good start again on other brokers, empty.
+
+        All records of these partitions are given up: if one of their brokers comes back later, what
+        it has of them is not served any more. A partition with a replica on an active broker is
+        refused.
+
+        Args:
+            topic: its name.
+            partitions: None: all of them.
+
+        Returns:
+            The outcome for each partition; where it failed, nothing is given up.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic, or partition. Definite.
+            OutcomeUnknown: some may have started. Indefinite.
+        """
+        return self._loop.call(lambda: self._admin.restart_empty(topic, partitions))
+
     def describe_cluster(self) -> ClusterDetails:
         """Its name, its controller, and its brokers with addresses, racks and states."""
         return self._loop.call(self._admin.describe_cluster)

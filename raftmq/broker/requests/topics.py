@@ -1,4 +1,4 @@
-"""Topic administration: create, grow and delete topics, alter configs, elect leaders on demand.
+"""Topic administration: create, grow and delete topics, alter configs.
 
 Owns these requests from wish to outcome; each topic or partition stands for itself. An answer comes
 when this broker's own image shows the change, or at the deadline. A repeated request for a topic
@@ -31,14 +31,12 @@ from raftmq.metadata.commands import (
     AlterTopicConfig,
     CreateTopic,
     DeleteTopic,
-    ElectionKind,
-    ElectLeader,
     PartitionId,
 )
 from raftmq.metadata.placement import check_room, creation, growth, hosts_of, place
 from raftmq.rpc.reply import Reply
 from raftmq.topic_config import TOPIC_KEYS, TopicConfig, TopicKey, parse_topic_config
-from raftmq.wire.bodies import ABSENT, ID_BYTES, PartitionOutcome, TopicOutcome, clip_message
+from raftmq.wire.bodies import ABSENT, ID_BYTES, TopicOutcome, clip_message
 from raftmq.wire.messages.configs import (
     AlterConfigs,
     AlterConfigsReply,
@@ -54,8 +52,6 @@ from raftmq.wire.messages.topics import (
     CreateTopicsReply,
     DeleteTopics,
     DeleteTopicsReply,
-    ElectLeaders,
-    ElectLeadersReply,
     TopicCreated,
 )
 
@@ -75,7 +71,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.topics import (
         CreatePartitions as CreatePartitionsRequest,
     )
-    from raftmq.wire.messages.topics import MorePartitions, NewTopic, WantedElection
+    from raftmq.wire.messages.topics import MorePartitions, NewTopic
 
 
 # -- Topic plans ----------------------------------------------------------------------------------
@@ -535,49 +531,3 @@ def _alteration(before: MetadataImage, wanted: ConfigChange) -> Change:
         return is_newer or all(topic.configs.get(key) == changes[key] for key in changes)
 
     return (ChangeStep(AlterTopicConfig(topic_id, dict(changes), wanted.expected_epoch), is_shown),)
-
-
-# -- Elections ------------------------------------------------------------------------------------
-# Leader elections on demand.
-#
-# Owns the request: preferred leaders, or with `is_unclean` any replica that is active. Each
-# partition stands for itself. Which replica may lead, the metadata's rules say.
-
-
-class ElectionRequests:
-    def __init__(self, changes: MetadataChanges) -> None:
-        self._changes = changes
-
-    def handlers(self) -> Handlers:
-        return {ElectLeaders: self.elect}
-
-    async def elect(
-        self, _context: RequestContext, request: ElectLeaders, _payload: Buffer
-    ) -> Reply:
-        image = self._changes.image
-        kind = ElectionKind.UNCLEAN if request.is_unclean else ElectionKind.PREFERRED
-        planned = plan_each(
-            request.partitions,
-            lambda it: (_election(image, it, kind),),
-            key=lambda it: (it.topic_id, it.partition),
-        )
-        outcomes = await self._changes.make(planned, timeout_ms=request.timeout_ms)
-        told = [
-            PartitionOutcome(wanted.topic_id, wanted.partition, outcome.code, outcome.message)
-            for wanted, outcome in zip(request.partitions, outcomes, strict=True)
-        ]
-        return Reply(ElectLeadersReply(tuple(told)))
-
-
-def _election(before: MetadataImage, wanted: WantedElection, kind: ElectionKind) -> ChangeStep:
-    """Every election raises the leader epoch; that it was this one cannot be proved."""
-    key = PartitionId(wanted.topic_id, wanted.partition)
-    known = before.partitions.get(key)
-
-    def is_shown(image: MetadataImage) -> bool:
-        state = image.partitions.get(key)
-        if state is None:  # unknown before and now: wait for it to appear
-            return known is not None  # deleted meanwhile
-        return known is None or state.leader_epoch > known.leader_epoch
-
-    return ChangeStep(ElectLeader(*key, kind, wanted.leader_epoch), is_shown)

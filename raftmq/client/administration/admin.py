@@ -263,6 +263,37 @@ class Admin(GroupCalls):
             self._cluster, topic, wanted, is_unclean=unclean, deadline=self._deadline()
         )
 
+    async def restart_empty(
+        self, topic: str, partitions: Collection[int] | None = None
+    ) -> tuple[Election, ...]:
+        """Let partitions whose brokers are lost for good start again on other brokers, empty.
+
+        All records of these partitions are given up: if one of their brokers comes back later, what
+        it has of them is not served any more. A partition with a replica on an active broker is
+        refused.
+
+        Args:
+            topic: its name.
+            partitions: None: all of them.
+
+        Returns:
+            The outcome for each partition; where it failed, nothing is given up.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic, or partition. Definite.
+            OutcomeUnknown: some may have started. Indefinite.
+        """
+        checks.check_topic(topic)
+        wanted = None if partitions is None else checks.check_partitions(partitions)
+        return await clusters.elect(
+            self._cluster,
+            topic,
+            wanted,
+            is_unclean=True,
+            starts_empty=True,
+            deadline=self._deadline(),
+        )
+
     async def describe_cluster(self) -> ClusterDetails:
         """Its name, its controller, and its brokers with addresses, racks and states."""
         return await clusters.cluster_details(self._cluster, deadline=self._deadline())

@@ -130,6 +130,7 @@ async def elect(
     partitions: Sequence[int] | None,
     *,
     is_unclean: bool,
+    starts_empty: bool = False,
     deadline: float,
 ) -> tuple[Election, ...]:
     """Elect leaders. May be sent twice: a replica that was elected by the first one leads
@@ -155,7 +156,7 @@ async def elect(
 
     return await ask_any(
         cluster,
-        partial(ElectLeaders, wanted, is_unclean),
+        lambda timeout_ms: ElectLeaders(wanted, is_unclean, timeout_ms, starts_empty),
         read,
         deadline=deadline,
         repeats=RepeatEffect.ACCEPTED,

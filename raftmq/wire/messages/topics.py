@@ -155,7 +155,9 @@ class ElectLeadersReply(Body, frozen=True):
 
 
 class ElectLeaders(Request, frozen=True):
-    """Elect preferred leaders; with `is_unclean`, replicas that may lack committed records."""
+    """Elect preferred leaders; with `is_unclean`, replicas that may lack committed records; with
+    `starts_empty`, new replicas of partitions that no active broker has.
+    """
 
     api_key = 43
     reply = ElectLeadersReply
@@ -163,6 +165,7 @@ class ElectLeaders(Request, frozen=True):
     partitions: Annotated[tuple[WantedElection, ...], Meta(max_length=PARTITIONS_MAX)]
     is_unclean: bool = False
     timeout_ms: Milliseconds = TIMEOUT_MS
+    starts_empty: bool = False
 
 
 class PartitionDescription(Body, frozen=True):

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
-from raftmq.broker.requests.topics import ElectionRequests
+from raftmq.broker.requests.elections import ElectionRequests
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import (
     AlterPartition,
+    Done,
+    ElectionKind,
+    ElectLeader,
     PartitionAltered,
     PartitionId,
     ProposedIsrMember,
+    ReassignPartition,
     UnfenceBroker,
 )
 from raftmq.wire.messages.topics import ElectLeaders, WantedElection
@@ -40,9 +45,13 @@ KEY = PartitionId(ORDERS, 0)
 
 
 async def elect(
-    cluster: FakeCluster, *wanted: WantedElection, is_unclean: bool = False
+    cluster: FakeCluster,
+    *wanted: WantedElection,
+    is_unclean: bool = False,
+    starts_empty: bool = False,
 ) -> list[int]:
-    reply = await ask(ElectionRequests(changes(cluster)).elect, ElectLeaders(wanted, is_unclean))
+    requests = ElectionRequests(changes(cluster), Random(1))
+    reply = await ask(requests.elect, ElectLeaders(wanted, is_unclean, starts_empty=starts_empty))
     return codes(reply.partitions)
 
 
@@ -116,3 +125,118 @@ async def test_an_unclean_election(autojump_clock: MockClock) -> None:
     assert await elect(cluster, WantedElection(*KEY)) == [ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE]
     assert await elect(cluster, WantedElection(*KEY), is_unclean=True) == [0]
     assert state_of(cluster).leader == 2
+
+
+async def lost_partition() -> FakeCluster:
+    """Three brokers; the only one that has the partition is away."""
+    cluster = await cluster_of(None, None, None)
+    await make(cluster, (3,))
+    await fence(cluster, 3)
+    assert state_of(cluster).leader == -1
+    return cluster
+
+
+async def unfence(cluster: FakeCluster, broker_id: int) -> None:
+    await said(
+        cluster, UnfenceBroker(broker_id, cluster.leader.image.brokers[broker_id].broker_epoch)
+    )
+
+
+async def test_a_lost_partition_starts_empty(autojump_clock: MockClock) -> None:
+    """Its only broker is gone for good: another one leads in a later epoch, and has the only
+    replica once it has said so. The lost one has none any more, should it come back.
+    """
+    cluster = await lost_partition()
+    epoch = state_of(cluster).leader_epoch
+    assert await elect(cluster, WantedElection(*KEY), is_unclean=True) == [
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    ]
+    assert await elect(cluster, WantedElection(*KEY), starts_empty=True) == [0]
+    state = state_of(cluster)
+    assert state.leader in (1, 2)
+    assert (state.isr, state.leader_epoch > epoch) == ((state.leader,), True)
+    await propose_isr(cluster)
+    assert state_of(cluster).replicas == (state.leader,)
+    await unfence(cluster, 3)
+    assert state_of(cluster).leader == state.leader
+
+
+async def propose_isr(cluster: FakeCluster) -> None:
+    """The leader has started, and is in sync with itself."""
+    state = cluster.leader.image.partitions[KEY]
+    brokers = cluster.leader.image.brokers
+    command = AlterPartition(
+        state.leader,
+        brokers[state.leader].broker_epoch,
+        *KEY,
+        state.leader_epoch,
+        state.partition_epoch,
+        (ProposedIsrMember(state.leader, brokers[state.leader].broker_epoch),),
+    )
+    assert isinstance(await cluster.leader.propose(command), PartitionAltered)
+
+
+async def test_all_of_three_replicas_are_lost(autojump_clock: MockClock) -> None:
+    """As many new replicas as there were, or as there are brokers."""
+    cluster = await cluster_of(*[None] * 5)
+    await make(cluster, (3, 4, 5))
+    for broker_id in (3, 4, 5):
+        await fence(cluster, broker_id)
+    assert await elect(cluster, WantedElection(*KEY), starts_empty=True) == [0]
+    assert set(state_of(cluster).adding) == {1, 2}
+
+
+async def test_what_is_there_does_not_start_empty(autojump_clock: MockClock) -> None:
+    """A broker that has a replica is active: nothing is given up. No such partition; none is
+    active at all.
+    """
+    cluster = await cluster_of(None, None)
+    await make(cluster, (1,))
+    before = state_of(cluster)
+    assert await elect(
+        cluster, WantedElection(*KEY), WantedElection(ORDERS, 9), starts_empty=True
+    ) == [ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert state_of(cluster) == before
+    for broker_id in (1, 2):
+        await fence(cluster, broker_id)
+    assert await elect(cluster, WantedElection(*KEY), starts_empty=True) == [
+        ErrorCode.INVALID_REPLICATION_FACTOR
+    ]
+
+
+async def test_a_start_that_was_interrupted(autojump_clock: MockClock) -> None:
+    """The new replica was named, and no leader: asked again, it goes on."""
+    cluster = await lost_partition()
+    await said(cluster, ReassignPartition(*KEY, state_of(cluster).partition_epoch, (1,)))
+    assert state_of(cluster).leader == -1
+    assert await elect(cluster, WantedElection(*KEY), starts_empty=True) == [0]
+    assert state_of(cluster).leader == 1
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_nothing_is_given_up_that_is_back(autojump_clock: MockClock, seed: int) -> None:
+    """The two commands of an empty start, whatever happens before, between and after them: the
+    second one elects an empty replica only while the broker with the records is fenced.
+    """
+    random, cluster = Random(seed), await lost_partition()
+    is_given_up = False
+    for _ in range(12):
+        state, brokers = state_of(cluster), cluster.leader.image.brokers
+        is_back = not brokers[3].fenced
+        match random.randrange(4):
+            case 0:
+                command = ReassignPartition(*KEY, state.partition_epoch, (random.choice((1, 2)),))
+                await cluster.leader.propose(command)
+            case 1:
+                result = await cluster.leader.propose(ElectLeader(*KEY, ElectionKind.UNCLEAN))
+                chosen = cluster.leader.image.partitions[KEY].leader
+                if result == Done() and chosen != 3:
+                    assert not is_back or is_given_up
+                    is_given_up = True
+            case 2 if not is_back:
+                await unfence(cluster, 3)
+            case 3 if is_back:
+                await fence(cluster, 3)
+        leader = cluster.leader.image.partitions[KEY].leader
+        # Back before that, it leads again with all that it has, once it is reviewed.
+        assert is_given_up or leader in (-1, 3)

@@ -87,7 +87,7 @@ def test_the_nouns_are_in_the_order_of_their_use() -> None:
 @pytest.mark.parametrize(
     ("noun", "verbs"),
     [
-        ("topic", ["list", "describe", "create", "alter", "delete", "trim"]),
+        ("topic", ["list", "describe", "create", "alter", "delete", "trim", "restart-empty"]),
         ("group", ["list", "describe", "lag", "reset-offsets", "delete"]),
         ("dev", ["status", "stop", "kill", "restart"]),
     ],

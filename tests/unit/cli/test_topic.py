@@ -229,6 +229,7 @@ def test_more_than_there_is_to_trim(here: Here) -> None:
         "delete no -y",
         "trim no --before-offset 0:1 -y",
         "trim no --before-time 0 -y",
+        "restart-empty no -y",
     ],
 )
 def test_a_topic_that_is_not_there(line: str, here: Here) -> None:
@@ -276,6 +277,7 @@ WRONG = [
     ("trim t --before-time yesterday", "'yesterday' is no time: write 2026-"),
     ("trim t --before-time 2026-11-21", "add Z for UTC"),
     ("trim t --before-offset 0:1", "add --yes"),
+    ("restart-empty t", "add --yes"),
 ]
 
 
