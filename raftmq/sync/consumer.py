@@ -380,7 +380,7 @@ class Consumer:
 
     @property
     def generation(self) -> int:
-        """The group's generation, as this member knows it; -1: it is not a member now."""
+        """The group's generation, as this member knows it; -1 while it is not a member."""
         return self._ask(lambda: self._consumer.generation)
 
     @property

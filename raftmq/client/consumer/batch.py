@@ -109,7 +109,7 @@ class ConsumedBatch:
 
     @cached_property
     def end_offset(self) -> int:
-        """Where reading goes on after it: one past the last record, or further on in a gap."""
+        """Where reading goes on after it, which is one past the last record, or beyond a gap."""
         part = self._parts[-1]
         # Includes offsets without a record at the end
         if part.stop == part.batch.header.record_count:

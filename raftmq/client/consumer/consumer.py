@@ -394,7 +394,7 @@ class Consumer(Openable):
 
     @property
     def generation(self) -> int:
-        """The group's generation, as this member knows it; -1: it is not a member now."""
+        """The group's generation, as this member knows it; -1 while it is not a member."""
         return self._group("generation").member.membership.generation
 
     @property

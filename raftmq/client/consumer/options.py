@@ -217,7 +217,7 @@ class ConsumerOptions:
 
     @property
     def deserializers(self) -> Deserializers | None:
-        """None: keys and values are handed out as they were sent."""
+        """Both functions; None where keys and values are handed out as they were sent."""
         if self.key_deserializer is None and self.value_deserializer is None:
             return None
         return Deserializers(self.key_deserializer, self.value_deserializer)
@@ -228,7 +228,7 @@ class ConsumerOptions:
 
     @property
     def reset(self) -> Start | None:
-        """None: an offset that is not in the log is an error."""
+        """Where to go on; None where an offset that is not in the log is an error."""
         return RESETS[self.auto_offset_reset]
 
 

@@ -50,8 +50,8 @@ class ConsumerRecord(msgspec.Struct, frozen=True, eq=False):
     headers: tuple[tuple[str, bytes | None], ...] = ()
     tags: tuple[str, ...] = ()
 
+    # The ownership in which a member of a group got it; None: not in a group, or a copy
     ownership: ClassVar[PartitionOwnership | None] = None
-    """The ownership in which a member of a group got it; None: not in a group, or a copy."""
 
     def text(self) -> str:
         """The value as text, of UTF-8.

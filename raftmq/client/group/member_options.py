@@ -79,7 +79,7 @@ class MemberOptions:
 
     @property
     def is_cooperative(self) -> bool:
-        """Whether it keeps its partitions during a rebalance: only if every assignor allows it, as
+        """Whether it keeps its partitions during a rebalance, which every assignor must allow, as
         any may be agreed on.
         """
         return all(assignor.is_cooperative for assignor in self.assignors)
