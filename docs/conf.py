@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 PROJECT = tomllib.loads((HERE.parent / "pyproject.toml").read_text("utf-8"))["project"]
 REPOSITORY = PROJECT.get("urls", {}).get("Source", "https://github.com/raftmq/raftmq")
 ERRORS_PAGE = "reference/errors"
-FOLDER_LINK = re.compile(r"\]\(\.\./([\w-]+)/?\)")
+FOLDER_LINK = re.compile(r"\]\(\.\./([\w-]+(?:/[\w-]+)*)/?\)")
 
 sys.path.insert(0, str(HERE))  # reference_program: the commands, loaded
 
