@@ -121,4 +121,4 @@ def test_the_sdk_in_ten_lines(server: Server) -> None:
         done = _run("-c", code.replace("127.0.0.1:9292", server.bootstrap))
         assert (done.returncode, done.stderr) == (0, "")
         at, first, *_ = done.stdout.splitlines()
-        assert (at, first) == (f"at offset {offset}", "c-17 b'two apples'")
+        assert (at, first) == (f"at offset {offset}", "c-17 two apples")
