@@ -7,7 +7,6 @@ and refuses unknown ids, and requirements that no test shows and this list does 
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import defaultdict
 from functools import cache
@@ -16,7 +15,9 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/REQUIREMENTS.md"
-ID = re.compile(r"\bA\d{1,2}\.\d{1,2}\b|\bA15\b")
+CITED_OR_TEST = re.compile(
+    r"\b(?P<id>A\d{1,2}\.\d{1,2}|A15)\b|^(?:async )?def (?P<test>test\w*)", re.MULTILINE
+)
 SHOWN_MAX = 6  # places in a row of the table: who wants all of them searches for the id
 HEAD = """# Requirements and the tests that show them
 
@@ -192,29 +193,18 @@ KNOWN = {name: each for area in AREAS.values() for name, each in area.items()}
 
 @cache
 def cited() -> dict[str, list[str]]:
-    """By id: where docstrings of tests name it, as `file` or `file::function`, in order."""
+    """By id: where tests name it, as `file` or `file::function`, in order."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        text = path.read_text("utf-8")
-        if not ID.search(text):
-            continue
-        tree = ast.parse(text)
-        of_all = _ids(tree)
-        for node in (tree, *tree.body):
-            for name in _ids(node) - (set() if node is tree else of_all):
-                found[name].append(_place(path, node))
+        of_all: set[str] = set()  # what the docstring of the module cites stands for its tests
+        place = path.relative_to(ROOT).as_posix()
+        for each in CITED_OR_TEST.finditer(path.read_text("utf-8")):
+            if each["test"]:
+                place = f"{path.relative_to(ROOT).as_posix()}::{each['test']}"
+            elif each["id"] not in of_all and place not in found[each["id"]]:
+                found[each["id"]].append(place)
+                of_all |= set() if "::" in place else {each["id"]}
     return dict(found)
-
-
-def _ids(node: ast.AST) -> set[str]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
-        return set(ID.findall(ast.get_docstring(node) or ""))
-    return set(ID.findall(ast.get_docstring(node) or "")) if isinstance(node, ast.Module) else set()
-
-
-def _place(path: Path, node: ast.AST) -> str:
-    name = path.relative_to(ROOT).as_posix()
-    return name if isinstance(node, ast.Module) else f"{name}::{getattr(node, 'name', '')}"
 
 
 def page() -> str:
