@@ -6,7 +6,8 @@ everything that is cheap at once (header, CRC, directory); columns are decoded w
 touched, and a malformed one raises CorruptRecord then. Reads no clock: timestamps are arguments.
 
 Bounds: all columns of a batch together cost at most twice its bytes (uncompressed) + 128 bytes a
-record. Headers and tags of single records are not kept.
+record; text keys beyond ASCII up to four times theirs. Headers and tags of single records are not
+kept.
 """
 
 from __future__ import annotations

@@ -59,13 +59,14 @@ def test_json_is_one_ascii_object_per_line(capsys: pytest.CaptureFixture[str]) -
     [
         (b"caf\xc3\xa9", {"key": "café"}),
         (b"", {"key": ""}),
+        ("café", {"key": "café"}),
         (b"\xff\x00", {"key_base64": "/wA="}),
         (None, {"key": None}),
         (-7, {"key": -7}),
     ],
 )
 def test_bytes_in_json_are_text_or_base64_under_another_name(
-    value: bytes | int | None, row: Row
+    value: bytes | str | int | None, row: Row
 ) -> None:
     """So that no value is ambiguous."""
     put: Row = {}

@@ -49,3 +49,26 @@ def test_the_package_alone_imports_nothing_of_the_sdk() -> None:
     assert run.stdout.strip() == "['raftmq.version']"
     program = "import raftmq; raftmq.errors.Closed"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        raftmq.Client,
+        raftmq.Producer,
+        raftmq.Delivery,
+        raftmq.sync.Client,
+        raftmq.sync.Producer,
+        raftmq.sync.Delivery,
+    ],
+)
+def test_help_shows_what_programs_call(owner: type) -> None:
+    """Each public name is explained, a `timeout` with its unit; internals have an underscore."""
+    public = {name: getattr(owner, name) for name in dir(owner) if not name.startswith("_")}
+    for name, call in public.items():
+        assert call.__doc__, name
+        code = getattr(call, "__code__", None)
+        if code is not None and "timeout" in code.co_varnames:
+            assert "timeout: seconds" in call.__doc__, name
+    internals = {"settle", "claim", "call_back", "check_open", "check_size", "topic", "is_claimed"}
+    assert not internals & public.keys()

@@ -46,6 +46,13 @@ def test_a_format(form: str, expected: bytes) -> None:
     assert found == expected if form != "%s" else found.startswith(expected)
 
 
+def test_text_keys() -> None:
+    """They are printed as their UTF-8 bytes, whose number %K is."""
+    batch = batch_of([b"v", b"v"], keys=["kéy", "k"])
+    assert compile_format("%k %K;")(batch, ALL) == "kéy 4;k 1;".encode()
+    assert b'"key":"k\\u00e9y"' in write_json_lines(batch, ALL).replace(b": ", b":")
+
+
 @pytest.mark.parametrize("form", ["%q", "%", r"\q", "%s %"])
 def test_no_format(form: str) -> None:
     """A letter or an escape that there is not is named."""
