@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.cluster
 
 PROJECT = Path(__file__).parents[2]
+PROGRAM = f"{sys.executable} -m raftmq"  # as the tests call it, and as it names its commands
 PATIENCE_SECONDS = 60.0
 
 
@@ -212,10 +213,10 @@ def test_it_stops_in_order_and_comes_back(root: Path, number: signal.Signals) ->
 def test_others_do_something_to_it(root: Path) -> None:
     """It says what happens to its brokers, and ends when somebody else stops them."""
     with foreground(root, "--port", 0) as one:
-        in_use = f"is in use by process {one.process.pid}: stop it with `raftmq dev stop"
+        in_use = f"is in use by process {one.process.pid}: stop it with `{PROGRAM} dev stop"
         assert in_use in dev(root, exit_code=1).stderr
         dev(root, "kill", 2)
-        one.wait_said("broker 2 has ended; `raftmq dev restart 2 --dir")
+        one.wait_said(f"broker 2 has ended; `{PROGRAM} dev restart 2 --dir")
         dev(root, "restart", 2)
         one.wait_said("broker 2 is ready")
         restarted = read_running(find_layout(root)).nodes[2].process
