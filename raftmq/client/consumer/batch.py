@@ -86,7 +86,8 @@ class ConsumedBatch:
     def __repr__(self) -> str:
         where = f"{self.topic}-{self.partition}"
         first, last = self.base_offset, self.last_offset
-        return f"<ConsumedBatch {where}: {len(self)} records, offsets {first} through {last}>"
+        count = f"{len(self)} record{'' if len(self) == 1 else 's'}"
+        return f"<ConsumedBatch {where}: {count}, offsets {first} through {last}>"
 
     @property
     def raw(self) -> ConsumedBatch:

@@ -42,6 +42,7 @@ def test_a_part_of_a_batch() -> None:
     """Only these records; reading goes on behind them."""
     batch = ConsumedBatch("t", 0, [BatchPart(rich(), 1, 2)], high_watermark=20)
     assert (len(batch), batch.base_offset, batch.end_offset) == (1, 11, 12)
+    assert repr(batch) == "<ConsumedBatch t-0: 1 record, offsets 11 through 11>"
     assert [(it.offset, it.timestamp, it.key, it.value) for it in batch] == [(11, 1000, 7, b"b")]
 
 
