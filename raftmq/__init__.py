@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # `X as X` and a star are what type checkers take for public 
     from raftmq.client.administration.results import OffsetReset as OffsetReset
     from raftmq.client.administration.results import PartitionDetails as PartitionDetails
     from raftmq.client.administration.results import PartitionLag as PartitionLag
+    from raftmq.client.administration.results import PartitionLeader as PartitionLeader
     from raftmq.client.administration.results import TopicDetails as TopicDetails
     from raftmq.client.administration.results import TopicSummary as TopicSummary
     from raftmq.client.administration.results import WrongClock as WrongClock
@@ -73,6 +74,7 @@ _HOMES = {
         "OffsetReset",
         "PartitionDetails",
         "PartitionLag",
+        "PartitionLeader",
         "TopicDetails",
         "TopicSummary",
         "WrongClock",

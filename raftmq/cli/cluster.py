@@ -30,7 +30,8 @@ def cluster() -> None:
     raftmq cluster health --watch
 
     JSON: one object per line, for each look. It has is_healthy, cluster_id, controller_id, brokers,
-    topics, partitions (numbers), brokers_down (broker ids), leaderless and under_replicated (lists:
+    topics, partitions (numbers), brokers_down (broker ids), silent (ids of
+    brokers that do not answer), addresses (by broker id), leaderless and under_replicated (lists:
     topic, partition, missing, which are broker ids), fragile (a list: topic, replication_factor,
     min_insync_replicas, warning), wrong_clocks (a list: broker_id, ahead_ms), damaged (a list:
     topic, partition, broker_id, offset, what; 500 of each broker at most) and damaged_count (of
@@ -44,9 +45,9 @@ def cluster() -> None:
 def health(wait: bool, watch: bool, output: str, timeout: float, bootstrap: str | None) -> int:
     """Check whether all is well.
 
-    All is well if the quorum has a leader, no broker is down, every partition is led, every replica
-    is in sync and undamaged, as far as its broker knows, and the clocks of the brokers agree. A
-    broker that is stopping counts as down.
+    All is well if the quorum has a leader, no broker is down, each one answers, every partition
+    is led, every replica is in sync and undamaged, as far as its broker knows, and the clocks of
+    the brokers agree. A broker that is stopping counts as down.
 
     A warning is no reason to be unhealthy: it names topics that one broker which is down would
     stop, as they have one replica, or as acks=all needs all of theirs.
@@ -88,6 +89,38 @@ def status(output: str, timeout: float, bootstrap: str | None) -> int:
     from raftmq.cli.clusters.cluster_reads import show_status
 
     return show_status(bootstrap, timeout, as_json=output == "json")
+
+
+@cluster.command(
+    epilog=cleandoc("""
+    Examples:
+
+    raftmq cluster leaders
+
+    raftmq cluster leaders --balance
+
+    raftmq cluster leaders -o json | jq 'select(.leader != .preferred)'
+
+    JSON: one object per line, for each partition; with --balance, for each one that was led by
+    another than its preferred leader. It has topic, partition, leader, preferred (broker ids), isr,
+    and with --balance error. What there is not is null.
+    """)
+)
+@click.option("--balance", is_flag=True, help="Elect the preferred leaders where others lead.")
+@output_option()
+@connection_options
+def leaders(balance: bool, output: str, timeout: float, bootstrap: str | None) -> int:
+    """Show which partitions others lead than their preferred leaders, and elect these.
+
+    The preferred leader of a partition is its first replica. After a restart another one leads;
+    brokers give leadership back by themselves within five minutes, and --balance does so at once.
+
+    Exit code 1 if a preferred leader was not elected, as one is not that is down or not in sync.
+    """
+    from raftmq.cli.clusters.leaders import balance_leaders, show_leaders
+
+    run = balance_leaders if balance else show_leaders
+    return run(bootstrap, timeout, as_json=output == "json")
 
 
 @cluster.command(

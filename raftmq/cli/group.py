@@ -104,7 +104,8 @@ def lag(name: str, watch: bool, output: str, timeout: float, bootstrap: str | No
     All partitions of the topics in which the group has committed something, or to which its members
     have subscribed. committed: where the group goes on; - where it has committed nothing, and its
     lag counts from the start of the log. end: after the newest committed record. Topics that were
-    deleted are named by their ids.
+    deleted are named by their ids. member: the client's name and the first characters of the rest
+    of its id; JSON has whole ids.
 
     lag counts offsets, not records: control batches, which named producers write, take some, too.
     So it may stay above 0 though all records were read: for a moment behind a member that runs,

@@ -18,7 +18,7 @@ import rich_click as click
 
 from raftmq.cli.clusters.bootstrap import bootstrap_option
 from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
-from raftmq.cli.terminal.program import NAME, as_called, program
+from raftmq.cli.terminal.program import COMPLETION_VARIABLE, NAME, as_called, program
 from raftmq.errors import RaftmqError
 from raftmq.extras import MissingExtra
 from raftmq.version import __version__
@@ -26,7 +26,6 @@ from raftmq.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMPLETION_VARIABLE = "_RAFTMQ_COMPLETE"  # click's, whatever the program was called by
 # Disk full, quota used up, file size limit reached: what a shell's `> file` can run into.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 WITHOUT_ASSERTIONS = (
@@ -163,8 +162,14 @@ def _complain(line: str, exit_code: int) -> int:
     """),
 )
 @bootstrap_option(is_global=True)
+@click.option(
+    "--profile",
+    metavar="NAME",
+    envvar="RAFTMQ_PROFILE",
+    help="A named cluster, see `raftmq profile --help`; else $RAFTMQ_PROFILE.",
+)
 @click.version_option(__version__, prog_name=NAME, message="%(prog)s %(version)s")
-def main(bootstrap: str | None) -> None:
+def main(bootstrap: str | None, profile: str | None) -> None:
     """A distributed message queue with Kafka's guarantees and none of its machinery.
 
     Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 exists, 5 unreachable or timed out,
@@ -183,6 +188,8 @@ NOUNS = {
     "cluster": "The cluster: is it healthy, and who is in it.",
     "quorum": "The metadata quorum: how it is, and what is on its disks.",
     "log": "Read a partition folder without a broker.",
+    "profile": "Named clusters, for --profile NAME.",
+    "completion": "Let the shell complete commands and options.",
     "bench": "How fast this cluster is, as seen from here.",
 }
 for _noun, _help in NOUNS.items():

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Health,
         OffsetReset,
         PartitionLag,
+        PartitionLeader,
         TopicDetails,
         TopicPartition,
         TopicSummary,
@@ -258,6 +259,10 @@ class Admin:
             OutcomeUnknown: some may have started. Indefinite.
         """
         return self._loop.call(lambda: self._admin.restart_empty(topic, partitions))
+
+    def partition_leaders(self) -> tuple[PartitionLeader, ...]:
+        """The leader of each partition, and its preferred one, which `elect_leaders` elects."""
+        return self._loop.call(self._admin.partition_leaders)
 
     def describe_cluster(self) -> ClusterDetails:
         """Its name, its controller, and its brokers with addresses, racks and states."""

@@ -1,9 +1,9 @@
 """The option `-b`: bootstrap addresses from the command line, RAFTMQ_BOOTSTRAP, or this machine.
 
-Owns the option, its order of precedence (after the verb, before the noun, the variable, the
-default) and the messages about a wrong address. Addresses are parsed when a command needs them, so
-that a wrong variable does not disturb the other commands. Only for the default it tries whether
-something listens.
+Owns the option, its order of precedence (after the verb, before the noun, --profile, the
+variables, the default) and the messages about a wrong address. Addresses are parsed when a command
+needs them, so that a wrong variable does not disturb the other commands. Only for the default it
+tries whether something listens.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 from click.core import ParameterSource
+
+from raftmq.cli.terminal.profiles import chosen_profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,8 +47,7 @@ def bootstrap_addresses(given: str | None) -> tuple[Address, ...]:
     context = click.get_current_context()
     assert context is not None, "called outside of a command"
     root = context.find_root()
-    places = (given, root.params.get("bootstrap"))
-    text: str | None = next((place for place in places if place is not None), None)
+    text, hint = _named_first(given, root)
     if text is None:
         return (_default(),)
     addresses: dict[Address, None] = {}
@@ -61,13 +62,26 @@ def bootstrap_addresses(given: str | None) -> tuple[Address, ...]:
         except InvalidConfig as error:
             problems += error.problems
     if problems:
-        # Name the place that is wrong: a person does not think of a variable that was set long ago.
-        is_variable = given is None and (
-            root.get_parameter_source("bootstrap") is ParameterSource.ENVIRONMENT
-        )
-        hint = VARIABLE if is_variable else "-b"
         raise click.BadParameter("; ".join(problems), context, param_hint=hint)
     return tuple(addresses)
+
+
+def _named_first(given: str | None, root: click.Context) -> tuple[str | None, str]:
+    """The text of the first place that names addresses, and the place, for errors.
+
+    What was typed counts before what the environment says: a person does not think of a variable
+    that was set long ago.
+    """
+    if given is not None:
+        return given, "-b"
+    is_typed = {
+        name: root.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        for name in ("bootstrap", "profile")
+    }
+    text: str | None = root.params.get("bootstrap")
+    if text is not None and (is_typed["bootstrap"] or not is_typed["profile"]):
+        return text, "-b" if is_typed["bootstrap"] else VARIABLE
+    return chosen_profile().bootstrap, f"--profile {root.params.get('profile')}"
 
 
 def _default() -> Address:

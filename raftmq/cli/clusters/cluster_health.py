@@ -124,8 +124,11 @@ def problems_of(health: Health) -> list[str]:
     if health.leaderless:
         found.append(f"no leader for {_named(health.leaderless)}: not to be written, nor read")
     if health.brokers_down:
-        down = ", ".join(map(str, health.brokers_down))
+        down = _at(health, health.brokers_down)
         found.append(f"{'broker' if len(health.brokers_down) == 1 else 'brokers'} down: {down}")
+    if health.silent:
+        verb = "broker does" if len(health.silent) == 1 else "brokers do"
+        found.append(f"{verb} not answer: {_at(health, health.silent)}")
     if health.under_replicated:
         found.append(f"replicas not in sync: {_named(health.under_replicated)}")
     for one in health.damaged[:NAMED_MAX]:
@@ -148,6 +151,12 @@ def warnings_of(health: Health) -> list[str]:
     for one in health.fragile:
         topics.setdefault(one.warning, []).append(one.topic)
     return [f"{_listed(names)}: {warning}" for warning, names in sorted(topics.items())]
+
+
+def _at(health: Health, brokers: Sequence[int]) -> str:
+    """`2 (host2:9292), 3 (host3:9292)`"""
+    known = health.addresses
+    return ", ".join(f"{one} ({known[one]})" if one in known else str(one) for one in brokers)
 
 
 def _clock(wrong: WrongClock) -> str:
@@ -182,6 +191,8 @@ def _object(health: Health) -> Row:
         "topics": health.topic_count,
         "partitions": health.partition_count,
         "brokers_down": list(health.brokers_down),
+        "silent": list(health.silent),
+        "addresses": {str(one): str(address) for one, address in health.addresses.items()},
         "leaderless": msgspec.to_builtins(health.leaderless),
         "under_replicated": msgspec.to_builtins(health.under_replicated),
         "fragile": msgspec.to_builtins(health.fragile),

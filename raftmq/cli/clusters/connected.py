@@ -15,15 +15,13 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
-import trio
 
 from raftmq.cli.clusters.bootstrap import VARIABLE, bootstrap_addresses
 from raftmq.cli.clusters.wait_reason import WaitedFor, WaitReason, with_reason
 from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of, leaves_of
+from raftmq.cli.terminal.profiles import chosen_profile
 from raftmq.client.client import Client
 from raftmq.errors import RaftmqError, Unreachable
-from raftmq.metadata.raft.net.observer_service import ask_status
-from raftmq.rpc.network import TcpNetwork
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -202,11 +200,21 @@ class BootstrapEntry:
 def open_client(addresses: Sequence[Address], seconds: float = CONNECT_SECONDS_MAX) -> Client:
     """Entering it raises Unreachable if no broker answers in time."""
     milliseconds = min(seconds, CONNECT_SECONDS_MAX) * 1000
-    return Client(addresses, client_id=CLIENT_ID, connect_timeout_ms=milliseconds)
+    return Client(
+        addresses,
+        client_id=chosen_profile().client_id or CLIENT_ID,
+        connect_timeout_ms=milliseconds,
+    )
 
 
 async def find_voters(addresses: Sequence[Address]) -> list[str]:
     """A line with advice for each address that is a voter's port and serves no clients."""
+    # Only where a command has failed: the quorum's code would slow the start of each one.
+    import trio
+
+    from raftmq.metadata.raft.net.observer_service import ask_status
+    from raftmq.rpc.network import TcpNetwork
+
     found: dict[Address, str] = {}
 
     async def visit(address: Address) -> None:

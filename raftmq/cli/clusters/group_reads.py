@@ -75,6 +75,7 @@ async def _hint(admin: Admin, name: str) -> str:
 
 LIST_TITLES = ("group", "state", "type", "members", "coordinator")
 MEMBER_TITLES = ("member", "instance", "client", "host", "reads")
+MEMBER_CHARS_MAX, UNIQUE_CHARS = 20, 6  # of a member id in tables, whole ids have 59
 TEXT_CHARS_MAX = 200  # programs choose these names freely: a long one must not break the table
 
 
@@ -167,12 +168,24 @@ def _write_details(group: GroupDetails) -> None:
 
 
 def _member_row(member: GroupMember) -> tuple[str, ...]:
-    texts = (member.member_id, member.instance_id, member.client_id, member.host)
-    cells = tuple(shown(text or None, TEXT_CHARS_MAX) for text in texts)
+    texts = (member.instance_id, member.client_id, member.host)
+    cells = short_member(member), *(shown(text or None, TEXT_CHARS_MAX) for text in texts)
     # Its assignment is written by a client with another protocol.
     if member.partitions is None:
         return *cells, "not known"
     return *cells, show_partitions(member.partitions) or NOTHING
+
+
+def short_member(member: GroupMember) -> str:
+    """Fits into a table of 80 columns: the client's name and the start of what makes it unique.
+
+    JSON has the whole id.
+    """
+    name, member_id = member.client_id, member.member_id
+    unique = member_id.removeprefix(f"{name}-")
+    if not name or unique == member_id:  # an id of another form
+        return shown(member_id, MEMBER_CHARS_MAX)
+    return f"{shown(name, MEMBER_CHARS_MAX - UNIQUE_CHARS - 1)}-{unique[:UNIQUE_CHARS]}"
 
 
 def show_partitions(partitions: Sequence[TopicPartition]) -> str:
@@ -237,7 +250,7 @@ def delete_groups(
 # Watching tolerates a cluster that does not answer for a while; a single call fails at once.
 
 
-TITLES = ("topic", "partition", "committed", "end", "lag", "member", "client", "host")
+TITLES = ("topic", "partition", "committed", "end", "lag", "member", "host")
 
 
 class GroupLagOptions(NamedTuple):
@@ -299,6 +312,6 @@ def _object(name: str, row: PartitionLag) -> Row:
 
 def _row(row: PartitionLag) -> tuple[object, ...]:
     member = row.member
-    texts = (member.member_id, member.client_id, member.host) if member else (None, None, None)
-    cells = (shown(text or None, TEXT_CHARS_MAX) for text in texts)
-    return row.topic, row.partition, row.committed, row.end_offset, row.lag, *cells
+    host = shown(member.host or None, TEXT_CHARS_MAX) if member else None
+    who = short_member(member) if member else None
+    return row.topic, row.partition, row.committed, row.end_offset, row.lag, who, host

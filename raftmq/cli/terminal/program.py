@@ -8,6 +8,7 @@ from pathlib import Path
 from shlex import quote
 
 NAME = "raftmq"
+COMPLETION_VARIABLE = "_RAFTMQ_COMPLETE"  # set by the shell's function, see click
 
 
 def program() -> str:

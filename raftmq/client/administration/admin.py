@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         CreatedTopic,
         Election,
         Health,
+        PartitionLeader,
         TopicDetails,
         TopicSummary,
     )
@@ -293,6 +294,10 @@ class Admin(GroupCalls):
             starts_empty=True,
             deadline=self._deadline(),
         )
+
+    async def partition_leaders(self) -> tuple[PartitionLeader, ...]:
+        """The leader of each partition, and its preferred one, which `elect_leaders` elects."""
+        return await clusters.partition_leaders(self._cluster, deadline=self._deadline())
 
     async def describe_cluster(self) -> ClusterDetails:
         """Its name, its controller, and its brokers with addresses, racks and states."""

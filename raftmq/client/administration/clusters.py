@@ -25,11 +25,21 @@ from raftmq.client.administration.results import (
     Election,
     FragileTopic,
     Health,
+    PartitionLeader,
     WrongClock,
 )
 from raftmq.client.administration.topics import all_metadata
 from raftmq.client.routing.attempts import RepeatEffect
-from raftmq.errors import ErrorCode, NotController, RaftmqError, ServerError, error_for
+from raftmq.errors import (
+    Disconnected,
+    ErrorCode,
+    NotController,
+    RaftmqError,
+    RequestTimedOut,
+    ServerError,
+    Unreachable,
+    error_for,
+)
 from raftmq.model import Address
 from raftmq.topic_config import replication_warning
 from raftmq.wire.bodies import ABSENT
@@ -74,13 +84,18 @@ async def find_health(cluster: Cluster, *, deadline: float) -> Health:
     topics = {one.topic_id: one.name for one in metadata.topics if one.topic_id is not None}
     damaged: list[DamagedReplica] = []
     untold: list[int] = []
+    silent: list[int] = []
     async with anyio.create_task_group() as tasks:
         for one in details.brokers:
             if one.state == "active":  # others would not answer
-                seek = partial(_find_damage, cluster, one.broker_id, topics, damaged, untold)
+                seek = partial(
+                    _find_damage, cluster, one.broker_id, topics, damaged, untold, silent
+                )
                 tasks.start_soon(seek, deadline)
     told = tuple(sorted(damaged, key=_place))
-    return replace(health, damaged=told, damaged_count=len(told) + sum(untold))
+    return replace(
+        health, silent=tuple(sorted(silent)), damaged=told, damaged_count=len(told) + sum(untold)
+    )
 
 
 async def _find_damage(
@@ -89,13 +104,17 @@ async def _find_damage(
     topics: Mapping[bytes, str],
     damaged: list[DamagedReplica],
     untold: list[int],
+    silent: list[int],
     deadline: float,
 ) -> None:
-    """A broker that does not answer, or is too old, adds nothing."""
+    """A broker that is too old adds nothing."""
     limit = min(deadline, anyio.current_time() + DAMAGE_SECONDS_MAX)
     try:
         told = (await cluster.ask(broker_id, DescribeDamage(), deadline=limit)).body
-    # Too slow, or an old version: the health report does without.
+    except (Disconnected, RequestTimedOut, Unreachable):
+        silent.append(broker_id)
+        return
+    # An old version: the health report does without.
     except RaftmqError:
         return
     damaged += [
@@ -122,6 +141,22 @@ async def broker_loads(cluster: Cluster, *, deadline: float) -> dict[int, Broker
         broker_id: BrokerLoad(leads[broker_id], replicas[broker_id], lacking[broker_id])
         for broker_id in sorted(replicas)
     }
+
+
+async def partition_leaders(cluster: Cluster, *, deadline: float) -> tuple[PartitionLeader, ...]:
+    """Of all partitions, by topic."""
+    return tuple(
+        PartitionLeader(
+            topic.name,
+            one.partition,
+            None if one.leader == ABSENT else one.leader,
+            one.replicas[0],
+            one.isr,
+        )
+        for topic in (await all_metadata(cluster, deadline=deadline)).topics
+        for one in topic.partitions
+        if one.replicas
+    )
 
 
 async def elect(
@@ -245,6 +280,9 @@ def _health(details: ClusterDetails, reply: MetadataReply) -> Health:
             for one in details.brokers
             if one.clock_ahead_ms is not None
         ),
+        addresses={
+            one.broker_id: one.address for one in details.brokers if one.address is not None
+        },
     )
 
 

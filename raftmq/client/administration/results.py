@@ -186,6 +186,21 @@ class BrokerLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionLeader:
+    """The leader of one partition. `leader`: None: it has none; `preferred`: its first replica."""
+
+    topic: str
+    partition: int
+    leader: int | None
+    preferred: int
+    isr: tuple[int, ...]
+
+    @property
+    def is_preferred(self) -> bool:
+        return self.leader == self.preferred
+
+
+@dataclass(frozen=True, slots=True)
 class AilingPartition:
     """A partition with missing replicas. `missing`: those that are not in sync."""
 
@@ -247,6 +262,9 @@ class Health:
         fragile: topics that one broker that is down makes unavailable, by their configuration. No
             fault: it may be intended, so `is_healthy` ignores it.
         wrong_clocks: brokers that delete nothing for its age until their clocks agree again.
+        silent: ids of brokers on which the cluster counts, and which do not answer this client:
+            their processes may have just ended, as all of them may where the quorum has no leader.
+        addresses: where clients reach each broker, by its id.
         damaged: replicas, as reported by the brokers until they are repaired; 500 of each broker at
             most.
         damaged_count: of all.
@@ -262,6 +280,8 @@ class Health:
     under_replicated: tuple[AilingPartition, ...]
     fragile: tuple[FragileTopic, ...] = ()
     wrong_clocks: tuple[WrongClock, ...] = ()
+    silent: tuple[int, ...] = ()
+    addresses: Mapping[int, Address] = field(default_factory=dict)
     damaged: tuple[DamagedReplica, ...] = ()
     damaged_count: int = 0
 
@@ -273,6 +293,7 @@ class Health:
             or self.leaderless
             or self.under_replicated
             or self.wrong_clocks
+            or self.silent
             or self.damaged_count
         )
 

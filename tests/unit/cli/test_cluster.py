@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from raftmq.cli.main import main
+from raftmq.errors import ErrorCode
 from raftmq.wire.messages.cluster import VoterAddress
 from raftmq.wire.messages.corruption import DamagedReplicaRow, DescribeDamage, DescribeDamageReply
 from tests.unit.client.administration.served import serve_bureau
@@ -191,6 +192,37 @@ def test_who_carries_what(here: Here) -> None:
         "type": "summary", "cluster_id": "cluster-a", "controller_id": 1, "brokers": 1,
         "topics": 2, "partitions": 13, "leaderless": 1, "under_replicated": 11,
     }  # fmt: skip
+
+
+def test_leaders(here: Here) -> None:
+    """Partitions that others lead are listed, and given back; a second time nothing is to do."""
+    here.bureau.replicas["t", 0] = ((2, 1), (1, 2))
+    result = here.run("leaders")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == [
+        "topic  partition  leader  preferred  isr",
+        "t              0       1          2  1,2",
+        "1 partition, 1 not led by the preferred leader; `raftmq cluster leaders --balance` elects"
+        " it",
+    ]
+    row = json.loads(here.run("leaders -o json").stdout)
+    assert row == {"topic": "t", "partition": 0, "leader": 1, "preferred": 2, "isr": [1, 2]}
+    assert here.run("leaders --balance").stdout.splitlines() == [
+        "topic  partition  leader  preferred  isr  error",
+        "t              0       2          2  1,2      -",
+        "1 preferred leader elected, 0 failed",
+    ]
+    here.bureau.errors = [ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE]
+    here.bureau.replicas["t", 0] = ((1, 2), (2,))
+    failed = here.run("leaders --balance -o json")
+    assert (failed.exit_code, json.loads(failed.stdout)["leader"]) == (1, 2)
+    assert json.loads(failed.stdout)["error"]
+    here.bureau.replicas["t", 0] = ((2, 1), (1, 2))
+    result = here.run("leaders --balance")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "every partition is led by its preferred leader\n",
+    )
 
 
 def test_every_address(here: Here) -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from raftmq.cli.clusters.group_reads import show_partitions
+from raftmq.cli.clusters.group_reads import short_member, show_partitions
 from raftmq.cli.main import main
+from raftmq.client.administration.results import GroupMember
 from raftmq.errors import ErrorCode
 from raftmq.wire.messages.groups import DeleteGroups, DescribedMember
 from tests.unit.cli.group_here import FIRST, open_here
@@ -114,10 +115,10 @@ def test_lag(here: Here) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines() == [
         "group billing: lag 6 in 3 partitions",
-        "topic  partition  committed  end  lag  member  client  host",
-        "t              0          -    0    0  m1      app     h",
-        "u              0          5   10    5  m1      app     h",
-        "u              1          4    5    1  -       -       -",
+        "topic  partition  committed  end  lag  member  host",
+        "t              0          -    0    0  m1      h",
+        "u              0          5   10    5  m1      h",
+        "u              1          4    5    1  -       -",
     ]
     _, first, second = here.rows("lag billing")
     assert first == {
@@ -127,14 +128,30 @@ def test_lag(here: Here) -> None:
     assert (second["member_id"], second["client_id"], second["host"]) == (None, None, None)
 
 
+def test_members_in_80_columns(here: Here) -> None:
+    """Real ids have 59 characters: a table has the client's name and some, JSON the whole."""
+    member_id = "billing-worker-of-the-shop-" + "0123456789abcdef" * 2
+    member = DescribedMember(member_id, None, "billing-worker-of-the-shop", "10.11.12.13")
+    assert short_member(shown_member(member)) == "billing-work…-012345"
+    assert short_member(shown_member(DescribedMember("0123456789" * 3))) == "0123456789012345678…"
+    here.registry.add("billing", member)
+    row = here.run("describe billing").stdout.splitlines()[3]
+    assert row.startswith("billing-work…-012345  ")
+    assert here.rows("describe billing")[0]["members"][0]["member_id"] == member_id
+
+
+def shown_member(member: DescribedMember) -> GroupMember:
+    return GroupMember(member.member_id, None, member.client_id, member.host, None, None)
+
+
 def test_lag_of_an_end_that_is_not_known(here: Here) -> None:
     """Nobody leads a partition; in another one nothing is committed yet."""
     del here.registry.offsets["billing"][here.registry.world.topics["u"].topic_id, 1]
     assert here.run("lag billing").stdout.splitlines() == [
         "group billing: lag 10 in 2 partitions",
-        "topic  partition  committed  end  lag  member  client  host",
-        "u              0          5   10    5       -       -     -",
-        "u              1          -    5    5       -       -     -",
+        "topic  partition  committed  end  lag  member  host",
+        "u              0          5   10    5       -     -",
+        "u              1          -    5    5       -     -",
     ]
     here.registry.world.lead("u", 1, -1)
     result = here.run("lag billing")

@@ -60,8 +60,9 @@ def test_help_loads_nothing_heavy() -> None:
         "--help", "-h", "log -h", "log dump -h", "log verify -h", "quorum -h", "quorum status -h",
         "quorum verify -h", "broker -h", "topic -h", "topic list -h", "topic describe -h",
         "topic create -h", "topic alter -h", "topic delete -h", "topic trim -h", "cluster -h",
-        "cluster health -h", "cluster status -h", "cluster info -h", "group -h", "group list -h",
-        "group describe -h", "group lag -h", "group reset-offsets -h", "group delete -h",
+        "cluster health -h", "cluster status -h", "cluster leaders -h", "cluster info -h",
+        "group -h", "group list -h", "completion -h", "group describe -h", "group lag -h",
+        "group reset-offsets -h", "group delete -h", "profile -h", "profile list -h",
     ],
 )  # fmt: skip
 def test_every_help_is_there(command: str) -> None:
@@ -232,3 +233,30 @@ def test_interrupted_while_modules_are_loaded() -> None:
     )
     process = python("-c", program)
     assert (process.returncode, process.stderr) == (ExitCode.INTERRUPTED, "")
+
+
+# -- completion --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_what_a_shell_evaluates(shell: str) -> None:
+    """Each shell gets a function that asks this program."""
+    result = invoke("completion", shell)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert f"_RAFTMQ_COMPLETE={shell}_complete" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("raftmq to", "plain,topic"), ("raftmq topic cr", "plain,create"),
+     ("raftmq topic create --if", "plain,--if-not-exists"), ("raftmq consume --out", "")],
+)  # fmt: skip
+def test_what_is_completed(words: str, expected: str) -> None:
+    """Nouns, verbs and options, as the shell's function asks for them."""
+    environment = {
+        **os.environ, "_RAFTMQ_COMPLETE": "bash_complete", "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }  # fmt: skip
+    command = [sys.executable, "-c", "from raftmq.cli.main import main; main()"]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (process.stderr, process.stdout.strip()) == ("", expected)

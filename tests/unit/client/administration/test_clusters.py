@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftmq.client.administration.results import WrongClock
+from raftmq.client.administration.results import PartitionLeader, WrongClock
 from raftmq.errors import ErrorCode
 from raftmq.model import Address
 from raftmq.wire.messages.cluster import VoterAddress
@@ -109,6 +109,25 @@ async def test_what_brokers_have_found_on_their_disks(autojump_clock: MockClock)
         assert ill.damaged_count == 1
         bureau.instead[2, DescribeDamage] = DescribeDamageReply(found[:1], 700)
         assert (await admin.health()).damaged_count == 700
+
+
+async def test_a_broker_that_has_just_died(autojump_clock: MockClock) -> None:
+    """The cluster still counts on it: it is named, by whoever asks it and gets no answer."""
+    async with open_bureau() as (bureau, admin):
+        assert (await admin.health()).silent == ()
+        bureau.world.brokers[2].stop()
+        ill = await admin.health()
+        assert (ill.is_healthy, ill.silent, ill.brokers_down) == (False, (2,), ())
+        assert set(ill.addresses) >= {1, 2}
+
+
+async def test_who_leads_and_who_should(autojump_clock: MockClock) -> None:
+    """The first replica is the preferred leader."""
+    async with open_bureau() as (bureau, admin):
+        bureau.replicas["t", 0] = ((2, 1), (1, 2))
+        [one] = await admin.partition_leaders()
+        assert one == PartitionLeader("t", 0, 1, 2, (1, 2))
+        assert not one.is_preferred
 
 
 async def test_a_voter_that_never_came(autojump_clock: MockClock) -> None:

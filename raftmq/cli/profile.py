@@ -1,0 +1,49 @@
+"""`raftmq profile`: options to list the profiles, and to show one."""
+
+from __future__ import annotations
+
+import sys
+from inspect import cleandoc
+
+import rich_click as click
+
+from raftmq.cli.terminal.exits import ExitCode
+from raftmq.cli.terminal.options import InOrder, output_option
+
+
+@click.group(cls=InOrder)
+def profile() -> None:
+    """Named clusters, for --profile NAME or $RAFTMQ_PROFILE.
+
+    They stand in ~/.config/raftmq/profiles.toml (or below $XDG_CONFIG_HOME), a table for each, with
+    the keys bootstrap (addresses as for -b) and client_id:
+
+    [production] bootstrap = "host1:9292,host2:9292"
+    """
+
+
+@profile.command(
+    "list",
+    epilog=cleandoc("""
+    Examples:
+
+    raftmq profile list
+
+    raftmq --profile production topic list
+
+    JSON: one object per line, by name. It has name, bootstrap, client_id; null: not set.
+    """),
+)
+@output_option()
+def list_(output: str) -> int:
+    """List all profiles, and say where they stand."""
+    from raftmq.cli.terminal.output import write_json, write_table
+    from raftmq.cli.terminal.profiles import profiles_file, read_profiles
+
+    profiles = sorted(read_profiles().items())
+    if output == "json":
+        write_json({"name": name, **one._asdict()} for name, one in profiles)
+        return ExitCode.OK
+    write_table(("profile", "bootstrap", "client id"), [(name, *one) for name, one in profiles])
+    sys.stderr.write(f"raftmq: {len(profiles)} in {profiles_file()}\n")
+    return ExitCode.OK
