@@ -125,9 +125,9 @@ async def test_errors_are_no_groups(server: Server, topic: str) -> None:
     """What goes wrong comes out as itself, of calls and of blocks."""
     async with connect(server.bootstrap) as mq:
         await mq.admin.create_topic(topic, partitions=1)
-        with pytest.raises(InvalidRecord, match="expected bytes"):
+        with pytest.raises(InvalidRecord, match="value is a float, expected bytes"):
             async with mq.producer() as producer:
-                await producer.send(topic, "text")  # type: ignore[arg-type]
+                await producer.send(topic, 1.5)  # type: ignore[arg-type]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("raftmq.client.producer.sender.MISSING_SECONDS", 0.5)
             with pytest.raises(UnknownTopicOrPartition, match="make it first"):

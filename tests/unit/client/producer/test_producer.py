@@ -205,6 +205,24 @@ async def test_a_topic_deleted_and_made_again(autojump_clock: MockClock) -> None
         assert in_log(world, found.partition) == ["new"]
 
 
+async def test_a_topic_that_is_deleted(autojump_clock: MockClock) -> None:
+    """What was placed in its partitions fails, certainly not appended, after the 5 s in which it
+    may be made anew, and not after the whole delivery timeout.
+    """
+    async with open_producer(linger_ms=100) as (world, producer):
+        await producer.send("t", b"x")
+        deliveries = [producer.send_nowait("t", b"%d" % each) for each in range(3)]
+        del world.topics["t"]
+        world.version += 1
+        begin = trio.current_time()
+        for delivery in deliveries:
+            with pytest.raises(UnknownTopicOrPartition) as caught:
+                await delivery
+            assert caught.value.definite
+        assert 5 <= trio.current_time() - begin < 7
+    assert used_bytes(producer) == 0
+
+
 async def test_a_topic_that_grows(autojump_clock: MockClock) -> None:
     """A second after any answer the producer knows, and new partitions are used (A4.9)."""
     async with open_producer() as (world, producer):
