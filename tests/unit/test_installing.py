@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -54,15 +57,34 @@ class Checkout:
         return code, [line.removeprefix(options) for line in asked.read_text().splitlines()]
 
 
-@pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+def installer() -> Any:
     spec = importlib.util.spec_from_file_location("install", ROOT / ".ci/install.py")
     assert spec is not None
-    module: Any = importlib.util.module_from_spec(spec)
     assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+    module = installer()
     monkeypatch.setattr(module, "ROOT", tmp_path)
     return Checkout(tmp_path, module)
+
+
+def test_ci_has_one_version_of_each_package() -> None:
+    """A new dependency, or a bound that the version of CI is out of, wants `make constraints`."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    lines = (ROOT / ".ci/constraints.txt").read_text("utf-8").splitlines()[1:]
+    versions = {canonicalize_name(name): found for name, found in (x.split("==") for x in lines)}
+    wanted = [Requirement(text) for text in installer()._requirements(settings["project"], "dev")]
+    wrong = {
+        str(each)
+        for each in wanted
+        if not each.specifier.contains(versions.get(canonicalize_name(each.name), "0"))
+    }
+    assert not wrong, "run `make constraints`"
 
 
 def test_what_is_there_is_not_asked_for_again(checkout: Checkout) -> None:
