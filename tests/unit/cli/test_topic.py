@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from raftmq.cli.main import main
 from raftmq.errors import ErrorCode
-from raftmq.wire.messages.topics import CreateTopics, DeleteRecords, DeleteTopics
+from raftmq.wire.messages.topics import CreateTopics, DeleteRecords, DeleteTopics, ElectLeaders
 from tests.unit.client.administration.served import serve_bureau
 
 if TYPE_CHECKING:
@@ -215,6 +215,23 @@ def test_more_than_there_is_to_trim(here: Here) -> None:
     result = here.run("trim u --before-offset 1:10 -y")
     assert (result.exit_code, "there is no 1" in result.stderr) == (3, True)
     assert here.bureau.world.topics["u"].partitions[0].log_start_offset == 0
+
+
+def test_lost_partitions_start_empty(here: Here) -> None:
+    """Only what has no leader; then there is nothing left to do."""
+    here.bureau.world.add_topic("lost", 1, -1, -1)
+    here.bureau.replicas |= {("lost", number): ((1,), ()) for number in (1, 2)}
+    result = here.run("restart-empty lost -p 2 -p 0 -y")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "partition  outcome\n        2  starts empty\n"
+    (body,) = here.bureau.asked(ElectLeaders)
+    assert (body.starts_empty, [one.partition for one in body.partitions]) == (True, [2])
+    result = here.run("restart-empty lost -y -o json")
+    assert json.loads(result.stdout) == {
+        "name": "lost", "partition": 1, "outcome": "starts empty",
+    }  # fmt: skip
+    result = here.run("restart-empty lost -y")
+    assert "no such partition lacks a leader, nothing to do" in result.stdout
 
 
 # -- what goes wrong ---------------------------------------------------------------------------
