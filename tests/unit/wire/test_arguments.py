@@ -71,7 +71,7 @@ def test_refused(arguments: dict[str, Any], message: str) -> None:
 
 
 def test_taken_in_other_forms() -> None:
-    """Bytes may come in any bytes-like object, text as keys, columns as any sequence (A17.3)."""
+    """Bytes may come in any bytes-like object, text as keys, columns as any sequence."""
     records = check_records(
         values=deque([b"a", bytearray(b"b"), memoryview(b"c")]),
         keys=("text", 5, None),

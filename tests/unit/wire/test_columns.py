@@ -95,7 +95,7 @@ def test_refused(changes: dict[str, bytes], message: str) -> None:
     ],
 )
 def test_keys_come_back_as_they_were_sent(keys: list[object]) -> None:
-    """Text as text, bytes as bytes, numbers as numbers, also where a batch has all of them."""
+    """Text as text, bytes as bytes, numbers as numbers, also all in one batch (A17.3)."""
     for codec in (Compression.NONE, Compression.GZIP):
         batch = encode_batch(
             values=[b"x"] * len(keys), keys=keys, timestamp=1, compression=codec,
