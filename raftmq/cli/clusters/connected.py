@@ -72,7 +72,8 @@ def run_connected(
     quiet_logs()
     # Without a time limit, and where a command waits on purpose, it explains its waiting itself.
     wanted = None if timeout_seconds is None or is_patient else WaitedFor((), (), group, True)
-    run = partial(_run, function, BootstrapEntry(addresses, is_patient), timeout_seconds, wanted)
+    entry = BootstrapEntry(addresses, is_patient, is_dev_starting)
+    run = partial(_run, function, entry, timeout_seconds, wanted)
     try:
         return anyio.run(run, backend="trio", backend_options=CTRL_C)
     except BaseExceptionGroup as group:
@@ -167,10 +168,20 @@ async def _run(
 
 
 class BootstrapEntry:
-    """Connects to a cluster at some addresses, once or until it answers."""
+    """Connects to a cluster at some addresses, once or until it answers.
 
-    def __init__(self, addresses: Sequence[Address], is_patient: bool) -> None:
+    Args:
+        is_starting: the cluster there has begun to start: then it is waited for, too.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        is_patient: bool,
+        is_starting: Callable[[Sequence[Address]], bool],
+    ) -> None:
         self._addresses, self._is_patient = addresses, is_patient
+        self._is_starting = is_starting
 
     async def enter(self, stack: AsyncExitStack, timeout_seconds: float | None) -> Client:
         """Raises CommandError: no broker has answered."""
@@ -181,7 +192,8 @@ class BootstrapEntry:
             try:
                 return await stack.enter_async_context(open_client(self._addresses, left))
             except Unreachable as error:
-                if not self._is_patient or left <= PAUSE_SECONDS:
+                is_patient = self._is_patient or self._is_starting(self._addresses)
+                if not is_patient or left <= PAUSE_SECONDS:
                     raise await self._failure(error) from error
                 # Print each reason once, not twice a second.
                 if str(error) != said:
@@ -195,6 +207,18 @@ class BootstrapEntry:
         asked = f" (asked: {', '.join(missing)})" if missing else ""
         what = "; ".join(voters) if voters else f"{error}{asked}; {WAY_OUT}"
         return CommandError(what, ExitCode.UNREACHABLE)
+
+
+def is_dev_starting(addresses: Sequence[Address]) -> bool:
+    """`raftmq dev` of the directory that it takes by itself is starting a broker at one of them."""
+    from raftmq.local.cluster import LocalCluster
+    from raftmq.local.plan import DIRECTORY_DEFAULT
+
+    try:
+        nodes = LocalCluster.attach(DIRECTORY_DEFAULT).status()
+    except (RaftmqError, OSError):  # there is none, or it is not ours to read
+        return False
+    return any(one.state == "starting" and one.address in addresses for one in nodes)
 
 
 def open_client(addresses: Sequence[Address], seconds: float = CONNECT_SECONDS_MAX) -> Client:

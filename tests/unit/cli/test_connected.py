@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import anyio
@@ -12,13 +13,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from raftmq.cli.clusters import connected
-from raftmq.cli.clusters.connected import run_connected
+from raftmq.cli.clusters.connected import BootstrapEntry, is_dev_starting, run_connected
 from raftmq.cli.main import Program, main
+from raftmq.cli.terminal.exits import CommandError
 from raftmq.errors import ServerError, TopicAuthorizationFailed
+from raftmq.model import Address
 from tests.unit.client.administration.served import serve_bureau
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
 
     from raftmq.client.client import Client
 
@@ -152,3 +156,20 @@ def test_an_interrupt_leaves_the_connections_alone(bootstrap: str) -> None:
 
     assert run(tidy_up, bootstrap).exit_code == 130
     assert topics == [0, 1]
+
+
+async def test_a_cluster_that_has_begun_to_start(capsys: pytest.CaptureFixture[str]) -> None:
+    """Seconds after `raftmq dev` a command waits for its brokers, and gives up if they end."""
+    looks = iter([True, False])
+    entry = BootstrapEntry([Address("127.0.0.1", 1)], False, lambda _addresses: next(looks))
+    async with AsyncExitStack() as stack:
+        with pytest.raises(CommandError, match="start one with `raftmq dev`"):
+            await entry.enter(stack, 30.0)
+    assert next(looks, None) is None
+    assert capsys.readouterr().err.count("raftmq: waiting: ") == 1
+
+
+def test_no_cluster_of_this_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere nothing is waited for: a wrong address is told at once."""
+    monkeypatch.chdir(tmp_path)
+    assert not is_dev_starting([Address("127.0.0.1", 9292)])
