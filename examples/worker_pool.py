@@ -93,7 +93,7 @@ def main(bootstrap: str) -> None:
         finally:
             stop(pool)
         for record in mq.consumer(FAILED, start=started).records(timeout=1):
-            say(f"set aside: {record.value!r}, {dict(record.headers)['reason'].decode()}")
+            say(f"set aside: {record.text()}, {dict(record.headers)['reason']!r}")
 
 
 def start(bootstrap: str) -> list[BaseProcess]:

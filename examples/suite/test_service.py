@@ -41,7 +41,8 @@ def test_orders_of_a_customer_stay_in_order(client: TestClient) -> None:
     items = ["apples", "pears", "plums"]
     for item in items:
         placed = client.post("/orders", json={"customer": "c-17", "item": item}).json()
-    path, found, offset = f"/orders/{placed['partition']}", [], 0
+    path, offset = f"/orders/{placed['partition']}", 0
+    found: list[str] = []
     while len(found) < len(items):  # a page at a time
         page = client.get(path, params={"offset": offset, "limit": 2}).json()
         found += [order["item"] for order in page["orders"]]

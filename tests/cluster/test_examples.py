@@ -39,7 +39,7 @@ SAYS = {
     "worker_pool": [
         r"^all 60 jobs are done$",
         r"^worker \d+ ends in order after [1-9]\d* jobs$",
-        r"^set aside: b'one\+two', attempt 3: invalid literal for int",
+        r"^set aside: one\+two, b\"attempt 3: invalid literal for int",
     ],
     "publish_subscribe": [
         r"^billing, with two members: 300$", r"^shipping, later: 300$", r"beginning: 300$"

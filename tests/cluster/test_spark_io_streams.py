@@ -254,7 +254,7 @@ def test_a_topic_that_is_gone(
     start = careful.initialOffset()
     end = step(careful, start)
     client.admin.delete_topic(topic)
-    with pytest.raises(UnknownTopicOrPartition, match=f"no topic '{topic}': create it"):
+    with pytest.raises(UnknownTopicOrPartition, match=f"no topic '{topic}': make it"):
         careful.latestOffset(start, ReadAllAvailable())
     with pytest.raises(OffsetOutOfRange, match=f"{topic}-0 is gone"):
         careful.partitions(start, end)

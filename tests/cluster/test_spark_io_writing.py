@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from raftmq import sync, testing
-from raftmq.errors import InvalidRecord, MessageTooLarge, RaftmqError, ReplayMismatch
+from raftmq.errors import (
+    InvalidRecord,
+    MessageTooLarge,
+    RaftmqError,
+    ReplayMismatch,
+    UnknownTopicOrPartition,
+)
 
 pytest.importorskip("pyspark")
 
@@ -235,7 +241,8 @@ def test_a_row_without_a_topic(server: Server) -> None:
         write(writer, frame(value=[b"a", b"b"], topic=["anywhere", None]))
 
 
-def test_a_topic_that_is_not_there(server: Server) -> None:
-    writer = batch_writer(server, "value", topic="nowhere", **{"kafka.delivery.timeout.ms": "1000"})
-    with pytest.raises(RaftmqError, match="nowhere"):
-        write(writer, frame(value=[b"a"]))
+def test_a_topic_of_a_row_that_is_not_there(server: Server) -> None:
+    """Topics that rows name are met by the tasks; that of an option is refused while planning."""
+    writer = batch_writer(server, "value", "topic")
+    with pytest.raises(UnknownTopicOrPartition, match="raftmq topic create nowhere"):
+        write(writer, frame(value=[b"a"], topic=["nowhere"]))
