@@ -32,7 +32,7 @@ FROM_FOLLOWERS, FROM_CLIENTS = "leader from followers", "clients from leader"
 _SINGLE = (LEADER, LEADER, CONTROLLER, FOLLOWER, ONE, COORDINATOR, COORDINATOR)
 _SOME = (*_SINGLE, LEADER, CONTROLLER, BOTH, MINORITY, MAJORITY, COORDINATOR)
 
-# Seconds. A broker's session ends after 9 s without a heartbeat: some pauses are shorter and stay
+# Seconds. A broker is fenced 6 s after its last heartbeat: some pauses are shorter and stay
 # unnoticed, some are longer, and leaders change.
 _PAUSES = ((1.0, 7.0), (9.5, 14.0))
 
