@@ -152,7 +152,7 @@ def test_a_broker_dies_and_comes_back(brokers: BrokerCluster) -> None:
     assert verdict["is_healthy"]
 
     brokers.kill([3])
-    brokers.wait("broker 3 to be missed", lambda: not is_healthy(brokers))
+    brokers.wait("broker 3 to be fenced", lambda: downs(brokers) == [3])
     (health,) = rows(brokers, "cluster health", status=7)
     assert health["brokers_down"] == [3]
     assert "broker down: 3" in run(brokers, "cluster health", status=7)
@@ -168,10 +168,32 @@ def test_a_broker_dies_and_comes_back(brokers: BrokerCluster) -> None:
     assert run(brokers, "cluster health --wait --timeout 50").startswith("healthy: ")
 
 
-def is_healthy(brokers: BrokerCluster) -> bool:
+def downs(brokers: BrokerCluster) -> list[int]:
+    """The brokers that the cluster has fenced; before that they only do not answer."""
     bootstrap = str(brokers.address(1))
-    command = [sys.executable, "-m", "raftmq", "cluster", "health", "-b", bootstrap]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    command = [sys.executable, "-m", "raftmq", "cluster", "health", "-o", "json", "-b", bootstrap]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    return json.loads(process.stdout)["brokers_down"] if process.stdout else []
+
+
+def test_two_of_three_have_died(brokers: BrokerCluster) -> None:
+    """One is left and asked: no quorum can say so, but health names both with their addresses."""
+    brokers.kill([2, 3])
+    told = run(brokers, "cluster health", ask=[1, 2, 3], status=7)
+    for node_id in (2, 3):
+        assert f"{node_id} ({brokers.address(node_id)})" in told
+
+
+def test_leaders_go_back(brokers: BrokerCluster) -> None:
+    """After a restart others lead; --balance gives the partitions back at once."""
+    run(brokers, "topic create orders --partitions 3 --replication-factor 3")
+    brokers.kill([3])
+    brokers.wait("broker 3 to be fenced", lambda: downs(brokers) == [3])
+    brokers.start([3])
+    run(brokers, "cluster health --wait --timeout 50")
+    run(brokers, "cluster leaders --balance")
+    rows_now = rows(brokers, "cluster leaders")
+    assert [one["leader"] for one in rows_now] == [one["preferred"] for one in rows_now]
 
 
 def test_the_wrong_port(brokers: BrokerCluster) -> None:

@@ -8,6 +8,7 @@ controller's.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -85,6 +86,13 @@ async def find_health(cluster: Cluster, *, deadline: float) -> Health:
     damaged: list[DamagedReplica] = []
     untold: list[int] = []
     silent: list[int] = []
+    # A broker that was fenced when this client learnt the addresses is not among them.
+    if {one.broker_id for one in details.brokers if one.state == "active"} - set(
+        cluster.routes.addresses
+    ):
+        with suppress(RaftmqError):
+            limit = min(deadline, anyio.current_time() + DAMAGE_SECONDS_MAX)
+            await cluster.refresh(None, deadline=limit)
     async with anyio.create_task_group() as tasks:
         for one in details.brokers:
             if one.state == "active":  # others would not answer
