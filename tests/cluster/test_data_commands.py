@@ -297,3 +297,13 @@ def test_streams_that_cannot_be_used(here: Here, command: str, said: str) -> Non
         check=False,
     )
     assert (result.returncode, result.stderr) == (1, said)
+
+
+def test_records_without_keys_stay_together(here: Here) -> None:
+    """Ten lines of four partitions: stderr says in which one they are, and why; not with keys."""
+    topic = here.topic(partitions=4)
+    lines = b"".join(b"%d\n" % number for number in range(10))
+    told = here.run("produce", topic, stdin=lines).stderr
+    assert b"; all in partition " in told
+    assert b" of 4: without keys (-K, -k)" in told
+    assert b"all in partition" not in here.run("produce", topic, "-k", "a", stdin=lines).stderr

@@ -18,6 +18,8 @@ from raftmq.cli.clusters.wait_reason import (
     WaitedFor,
     WaitReason,
 )
+from raftmq.cli.data.consume_run import Sink, say_if_nothing_comes, waits_for
+from raftmq.cli.data.offset_option import From, StartPlace
 from raftmq.errors import ErrorCode, InvalidRequest, RaftmqError, RequestTimedOut
 from raftmq.wire.bodies import ABSENT
 from tests.unit.client.administration.bureau import open_bureau
@@ -134,3 +136,19 @@ async def test_errors_that_need_no_reason(autojump_clock: MockClock) -> None:
                     raise error
             assert str(raised.value) == told
     assert wait_reason.with_reason("late: dead", "dead") == "late: dead"
+
+
+async def test_a_consumer_that_gets_nothing(
+    autojump_clock: MockClock, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """After a moment it is told, once, from where it reads; not where something has come."""
+    sink = Sink()
+    await say_if_nothing_comes(sink, waits_for(From(StartPlace.END)))
+    told = capfd.readouterr().err
+    assert told.startswith("raftmq: waiting for new records, as it reads from the end on")
+    assert told.count("\n") == 1
+    assert "-o earliest" in told
+    assert "there are none yet" in waits_for(From(StartPlace.OFFSET, 7))
+    sink.blocks = 1
+    await say_if_nothing_comes(sink, "nothing")
+    assert capfd.readouterr().err == ""
