@@ -409,7 +409,9 @@ async def test_a_topic_that_is_not_there(autojump_clock: MockClock) -> None:
     async with reading(1) as (world, client), consumer(client, "nope") as c:
         begin = trio.current_time()
         for _ in range(2):
-            with pytest.raises(UnknownTopicOrPartition, match="make it first, raftmq topic create nope"):
+            with pytest.raises(
+                UnknownTopicOrPartition, match="make it first, raftmq topic create nope"
+            ):
                 await anext(c)
         assert 10 <= trio.current_time() - begin <= 13
         world.add_topic("nope", 1)
