@@ -90,8 +90,11 @@ def describe(names: tuple[str, ...], output: str, timeout: float, bootstrap: str
 
     raftmq group lag billing -o json | jq -s 'map(.lag) | add'
 
+    raftmq group lag billing -o json | jq -s 'map(.age_seconds) | max'
+
     JSON: one object per line, for each partition. It has group, topic, partition, committed,
-    end_offset, lag, member_id, client_id, host. What is not known, or not there, is null.
+    end_offset, lag, age_seconds, member_id, client_id, host. What is not known, or not there, is
+    null.
     """)
 )
 @click.argument("name", metavar="NAME")
@@ -105,7 +108,11 @@ def lag(name: str, watch: bool, output: str, timeout: float, bootstrap: str | No
     have subscribed. committed: where the group goes on; - where it has committed nothing, and its
     lag counts from the start of the log. end: after the newest committed record. Topics that were
     deleted are named by their ids. member: the client's name and the first characters of the rest
-    of its id; JSON has whole ids.
+    of its id; JSON has whole ids. host is left out where the table would be wider than 80 columns.
+
+    age: how long ago, by this machine's clock, the oldest record was written that the group has not
+    read: s, m, h, d for seconds to days; 0s where none is left, or its time is in the future; -
+    where that is not known, as with a record that has no timestamp. JSON has age_seconds.
 
     lag counts offsets, not records: control batches, which named producers write, take some, too.
     So it may stay above 0 though all records were read: for a moment behind a member that runs,

@@ -302,17 +302,21 @@ class Admin:
         """
         return self._loop.call(lambda: self._admin.group_offsets(name))
 
-    def group_lag(self, name: str) -> tuple[PartitionLag, ...]:
+    def group_lag(self, name: str, *, with_ages: bool = False) -> tuple[PartitionLag, ...]:
         """How far the group is behind, by topic and partition, and which member reads each of them.
 
         All partitions of topics in which it has committed something, or to which its members have
         subscribed. Where nothing is committed, the lag counts from the oldest record. Where no
         leader answers within a few seconds, end and lag are None.
 
+        Args:
+            with_ages: tell also how old the oldest record is that was not read, as `age_seconds`;
+                one batch is fetched from each partition that lags.
+
         Raises:
             GroupIdNotFound: there is no such group. Definite.
         """
-        return self._loop.call(lambda: self._admin.group_lag(name))
+        return self._loop.call(lambda: self._admin.group_lag(name, with_ages=with_ages))
 
     def reset_group_offsets(
         self,

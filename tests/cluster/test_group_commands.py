@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +111,7 @@ def test_a_group_from_its_first_offset_to_its_end(server: Server, client: Client
         admin.alter_group_offsets(GROUP, {("orders", 0): 5}, expected={("orders", 0): 3})
     assert [row["lag"] for row in rows(server, f"lag {GROUP}")] == [6, 1, 10]
     assert [row["committed"] for row in rows(server, f"lag {GROUP}")] == [4, 9, None]
+    check_ages(server, client)
     assert run(server, f"reset-offsets {GROUP} --to earliest --dry-run").exit_code == 0
     (changed,) = rows(server, f"reset-offsets {GROUP} --shift -9 --topic orders --partition 1 -y")
     assert (changed["old"], changed["new"]) == (9, 0)
@@ -129,6 +131,24 @@ def test_a_group_from_its_first_offset_to_its_end(server: Server, client: Client
     assert [row.committed for row in admin.group_lag(GROUP)] == [10, 10, None]
     assert run(server, f"delete {GROUP} -y").stdout == f"group {GROUP}: deleted\n"
     assert admin.list_groups() == ()
+
+
+def check_ages(server: Server, client: Client) -> None:
+    """A record of an hour ago is the oldest one that is not read; then nothing is left."""
+    an_hour_ago = int((time.time() - 3600) * 1000)
+    client.admin.create_topic("old", partitions=1, replication_factor=3)
+    with client.producer() as producer:
+        producer.send("old", b"read", timestamp=an_hour_ago - 3_600_000)
+        producer.send("old", b"unread", timestamp=an_hour_ago)
+        producer.send("old", b"young")
+    client.admin.alter_group_offsets("ages", {("old", 0): 1})
+    (row,) = rows(server, "lag ages")
+    assert (row["lag"], 3600 <= row["age_seconds"] < 3720) == (2, True)
+    assert "60m" in run(server, "lag ages").stdout.splitlines()[2].split()
+    assert [one.age_seconds for one in client.admin.group_lag("ages")] == [None]
+    client.admin.alter_group_offsets("ages", {("old", 0): 3})
+    assert [one.age_seconds for one in client.admin.group_lag("ages", with_ages=True)] == [0.0]
+    client.admin.delete_group("ages")
 
 
 def check_with_a_member(server: Server, client: Client, member_id: str) -> None:

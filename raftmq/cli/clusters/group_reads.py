@@ -22,6 +22,7 @@ from raftmq.cli.terminal.output import (
     check_can_ask,
     confirm,
     shown,
+    table_width,
     write_json,
     write_notes,
     write_table,
@@ -250,7 +251,10 @@ def delete_groups(
 # Watching tolerates a cluster that does not answer for a while; a single call fails at once.
 
 
-TITLES = ("topic", "partition", "committed", "end", "lag", "member", "host")
+TITLES = ("topic", "partition", "committed", "end", "lag", "age", "member", "host")
+WIDTH_MAX = 80  # columns of a table; a host that does not fit is left to `group describe` and JSON
+# Up to which count of a unit it is used: "90m" is more precise than "1h", and no longer.
+AGE_UNITS = (("s", 1, 120), ("m", 60, 120), ("h", 3600, 48))
 
 
 class GroupLagOptions(NamedTuple):
@@ -278,7 +282,7 @@ def watch_lag(look: GroupLagOptions) -> int:
 
 async def _ask(name: str, admin: Admin) -> tuple[PartitionLag, ...]:
     async with hinting(admin, name):
-        return await admin.group_lag(name)
+        return await admin.group_lag(name, with_ages=True)
 
 
 def _report(look: GroupLagOptions, rows: Sequence[PartitionLag]) -> None:
@@ -292,7 +296,9 @@ def _report(look: GroupLagOptions, rows: Sequence[PartitionLag]) -> None:
         f"group {shown(look.name, TEXT_CHARS_MAX)}: lag {sum(lags)} in"
         f" {counted(len(lags), 'partition')}{more}\n"
     )
-    write_table(TITLES, map(_row, rows))
+    cells = [_row(row) for row in rows]
+    shown_count = len(TITLES) - (table_width(TITLES, cells) > WIDTH_MAX)
+    write_table(TITLES[:shown_count], [row[:shown_count] for row in cells])
 
 
 def _object(name: str, row: PartitionLag) -> Row:
@@ -304,6 +310,7 @@ def _object(name: str, row: PartitionLag) -> Row:
         "committed": row.committed,
         "end_offset": row.end_offset,
         "lag": row.lag,
+        "age_seconds": None if row.age_seconds is None else round(row.age_seconds, 3),
         "member_id": member.member_id if member else None,
         "client_id": member.client_id or None if member else None,
         "host": member.host or None if member else None,
@@ -314,4 +321,15 @@ def _row(row: PartitionLag) -> tuple[object, ...]:
     member = row.member
     host = shown(member.host or None, TEXT_CHARS_MAX) if member else None
     who = short_member(member) if member else None
-    return row.topic, row.partition, row.committed, row.end_offset, row.lag, who, host
+    age = show_age(row.age_seconds)
+    return row.topic, row.partition, row.committed, row.end_offset, row.lag, age, who, host
+
+
+def show_age(seconds: float | None) -> str | None:
+    """In few characters: `90s`, `5m`, `47h`, `12d`."""
+    if seconds is None:
+        return None
+    for unit, length, count_max in AGE_UNITS:
+        if seconds < length * count_max:
+            return f"{int(seconds / length)}{unit}"
+    return f"{int(seconds / 86_400)}d"

@@ -52,6 +52,13 @@ def write_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     sys.stdout.flush()
 
 
+def table_width(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> int:
+    """Characters of the longest line that `write_table` may write of them."""
+    table = [titles, *([_cell(value) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
 def write_notes(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """A table whose last column is prose: broken into lines on a terminal.
 

@@ -395,6 +395,10 @@ class PartitionLag:
             last record the lag stays above 0 until a member has passed and committed them. None:
             the end is not known.
         member: the member that reads it now.
+        age_seconds: since the timestamp of the oldest record that is not read, by this machine's
+            clock; 0 where none is left, or that time is in the future. None: it was not asked for,
+            or is not known: no leader has answered, the record was deleted meanwhile, cannot be
+            decoded, or has no timestamp.
     """
 
     topic: str
@@ -403,6 +407,7 @@ class PartitionLag:
     end_offset: int | None
     lag: int | None
     member: GroupMember | None
+    age_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
 
-from raftmq.cli.clusters.group_reads import short_member, show_partitions
+from raftmq.cli.clusters.group_reads import short_member, show_age, show_partitions
 from raftmq.cli.main import main
 from raftmq.client.administration.results import GroupMember
 from raftmq.errors import ErrorCode
+from raftmq.wire.batch.records import encode_batch
 from raftmq.wire.messages.groups import DeleteGroups, DescribedMember
 from tests.unit.cli.group_here import FIRST, open_here
 from tests.unit.client.administration.groups.registry import member
@@ -115,15 +117,15 @@ def test_lag(here: Here) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines() == [
         "group billing: lag 6 in 3 partitions",
-        "topic  partition  committed  end  lag  member  host",
-        "t              0          -    0    0  m1      h",
-        "u              0          5   10    5  m1      h",
-        "u              1          4    5    1  -       -",
+        "topic  partition  committed  end  lag  age  member  host",
+        "t              0          -    0    0  0s   m1      h",
+        "u              0          5   10    5  -    m1      h",
+        "u              1          4    5    1  -    -       -",
     ]
     _, first, second = here.rows("lag billing")
     assert first == {
         "group": "billing", "topic": "u", "partition": 0, "committed": 5, "end_offset": 10,
-        "lag": 5, "member_id": "m1", "client_id": "app", "host": "h",
+        "lag": 5, "age_seconds": None, "member_id": "m1", "client_id": "app", "host": "h",
     }  # fmt: skip
     assert (second["member_id"], second["client_id"], second["host"]) == (None, None, None)
 
@@ -140,6 +142,36 @@ def test_members_in_80_columns(here: Here) -> None:
     assert here.rows("describe billing")[0]["members"][0]["member_id"] == member_id
 
 
+def test_lag_in_time(here: Here) -> None:
+    """The oldest unread record is five minutes old: the table says so in 80 columns also where the
+    member's id has 59 characters, and leaves out the host that does not fit; JSON has all. A9.3."""
+    orders = here.registry.world.add_topic("orders", 1).partitions[0]
+    written = int((time.time() - 300) * 1000)
+    orders.append(encode_batch(values=[b"x"] * 3, timestamp=written))
+    here.registry.commit("billing", {("orders", 0): 1})
+    reader = "billing-worker-of-the-shop-" + "0123456789abcdef" * 2
+    found = member(reader, ("orders", 0), client="billing-worker-of-the-shop", host="10.11.12.13")
+    here.registry.add("billing", found)
+    titles, row = here.run("lag billing").stdout.splitlines()[1:3]
+    assert titles == "topic   partition  committed  end  lag  age  member                host"
+    assert row == "orders          0          1    3    2  5m   billing-work…-012345  10.11.12.13"
+    orders.end_offset = 1_000_000_000
+    lines = here.run("lag billing").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[1].split()[-3:] == ["lag", "age", "member"]
+    first = here.rows("lag billing")[0]
+    assert (first["member_id"], first["host"]) == (reader, "10.11.12.13")
+    assert 300 <= first["age_seconds"] < 360
+
+
+def test_ages_in_few_characters() -> None:
+    """The unit grows with the age; less than a unit is cut off, as ages are."""
+    ages = [None, 0.0, 0.9, 119.9, 120.0, 7199.0, 7200.0, 172_799.0, 172_800.0, 8_640_000.0]
+    assert [show_age(each) for each in ages] == [
+        None, "0s", "0s", "119s", "2m", "119m", "2h", "47h", "2d", "100d",
+    ]  # fmt: skip
+
+
 def shown_member(member: DescribedMember) -> GroupMember:
     return GroupMember(member.member_id, None, member.client_id, member.host, None, None)
 
@@ -149,9 +181,9 @@ def test_lag_of_an_end_that_is_not_known(here: Here) -> None:
     del here.registry.offsets["billing"][here.registry.world.topics["u"].topic_id, 1]
     assert here.run("lag billing").stdout.splitlines() == [
         "group billing: lag 10 in 2 partitions",
-        "topic  partition  committed  end  lag  member  host",
-        "u              0          5   10    5       -     -",
-        "u              1          -    5    5       -     -",
+        "topic  partition  committed  end  lag  age  member  host",
+        "u              0          5   10    5    -       -     -",
+        "u              1          -    5    5    -       -     -",
     ]
     here.registry.world.lead("u", 1, -1)
     result = here.run("lag billing")

@@ -80,18 +80,23 @@ class GroupCalls:
         told = {(names.name_of(key[0]), key[1]): _offset(one) for key, one in found.items()}
         return dict(sorted(told.items()))
 
-    async def group_lag(self, name: str) -> tuple[PartitionLag, ...]:
+    async def group_lag(self, name: str, *, with_ages: bool = False) -> tuple[PartitionLag, ...]:
         """How far the group is behind, by topic and partition, and which member reads each of them.
 
         All partitions of topics in which it has committed something, or to which its members have
         subscribed. Where nothing is committed, the lag counts from the oldest record. Where no
         leader answers within a few seconds, end and lag are None.
 
+        Args:
+            with_ages: tell also how old the oldest record is that was not read, as `age_seconds`;
+                one batch is fetched from each partition that lags.
+
         Raises:
             GroupIdNotFound: there is no such group. Definite.
         """
         checks.check_group(name)
-        return await resets.group_lag(self._cluster, name, deadline=self._deadline())
+        deadline = self._deadline()
+        return await resets.group_lag(self._cluster, name, with_ages=with_ages, deadline=deadline)
 
     # -- changes ---------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from raftmq.client.administration.groups.ages import Unread, find_ages
 from raftmq.client.administration.groups.checks import find_names
 from raftmq.client.administration.groups.committed import NAMED_MAX, Commit, commit, fetch_offsets
 from raftmq.client.administration.groups.descriptions import check_no_members, describe_group
@@ -193,7 +194,9 @@ def _commit(names: TopicNames, key: TopicPartition, change: OffsetReset) -> Comm
 # not answer is not waited for long.
 
 
-async def group_lag(cluster: Cluster, name: str, *, deadline: float) -> tuple[PartitionLag, ...]:
+async def group_lag(
+    cluster: Cluster, name: str, *, with_ages: bool, deadline: float
+) -> tuple[PartitionLag, ...]:
     """By topic and partition. The ends are read last, so that no lag is shown too small.
 
     Raises:
@@ -215,7 +218,12 @@ async def group_lag(cluster: Cluster, name: str, *, deadline: float) -> tuple[Pa
     topics.update(*(member.topics or () for member in members))
     keys = sorted({*offsets, *readers, *_partitions(names, topics)})
     ends = await _ends_of(cluster, names, keys, deadline=deadline)
-    return tuple(_row(key, offsets.get(key), ends.get(key), readers.get(key)) for key in keys)
+    unread = {key: _unread(offsets.get(key), found) for key, found in ends.items()}
+    ages = await find_ages(cluster, unread, deadline=deadline) if with_ages else {}
+    return tuple(
+        _row(key, offsets.get(key), unread.get(key), readers.get(key), ages.get(key))
+        for key in keys
+    )
 
 
 def _partitions(names: TopicNames, topics: Iterable[str]) -> Iterator[TopicPartition]:
@@ -239,8 +247,19 @@ async def _ends_of(
     return found
 
 
+def _unread(committed: int | None, log: Ends) -> Unread:
+    """Committed offsets may lie before the log, and behind it after an unclean election."""
+    return Unread(max(committed or 0, log.start), log.end)
+
+
 def _row(
-    key: TopicPartition, committed: int | None, ends: Ends | None, member: GroupMember | None
+    key: TopicPartition,
+    committed: int | None,
+    unread: Unread | None,
+    member: GroupMember | None,
+    age_seconds: float | None,
 ) -> PartitionLag:
-    lag = None if ends is None else max(ends.end - max(committed or 0, ends.start), 0)
-    return PartitionLag(*key, committed, ends.end if ends else None, lag, member)
+    if unread is None:
+        return PartitionLag(*key, committed, None, None, member)
+    lag = max(unread.end - unread.start, 0)
+    return PartitionLag(*key, committed, unread.end, lag, member, age_seconds)
