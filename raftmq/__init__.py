@@ -35,7 +35,9 @@ if TYPE_CHECKING:  # `X as X` and a star are what type checkers take for public 
     from raftmq.client.administration.results import PartitionDetails as PartitionDetails
     from raftmq.client.administration.results import PartitionLag as PartitionLag
     from raftmq.client.administration.results import PartitionLeader as PartitionLeader
+    from raftmq.client.administration.results import PartitionSize as PartitionSize
     from raftmq.client.administration.results import TopicDetails as TopicDetails
+    from raftmq.client.administration.results import TopicSize as TopicSize
     from raftmq.client.administration.results import TopicSummary as TopicSummary
     from raftmq.client.administration.results import WrongClock as WrongClock
     from raftmq.client.client import Client as Client
@@ -75,7 +77,9 @@ _HOMES = {
         "PartitionDetails",
         "PartitionLag",
         "PartitionLeader",
+        "PartitionSize",
         "TopicDetails",
+        "TopicSize",
         "TopicSummary",
         "WrongClock",
     ),

@@ -44,6 +44,7 @@ from raftmq.broker.replication.replicas import HighWatermarks, Replicas
 from raftmq.broker.requests.elections import ElectionRequests
 from raftmq.broker.requests.fetch import FetchRequests, ReplicaFetchRequests
 from raftmq.broker.requests.fetch_sessions import FetchPurgatory
+from raftmq.broker.requests.logs import LogDescriptions
 from raftmq.broker.requests.metadata import MetadataRequests, TopicDescriptions
 from raftmq.broker.requests.offsets import ListOffsetsRequests, RecordDeletion
 from raftmq.broker.requests.produce import ProduceRequests
@@ -342,6 +343,7 @@ class Broker:
             broker_epoch=self._epoch.get,
             voters=self.settings.voters,
         )
+        yield LogDescriptions(replicas)
         yield self.replicas.rot_watch
         yield MetadataRequests(
             quorum,

@@ -41,7 +41,8 @@ def _config_option(what: str) -> Callable[[Any], Any]:
     raftmq topic list -o json | jq -r 'select(.leaderless > 0) | .name'
 
     JSON: one object per line, by name. A topic has name, topic_id (hexadecimal), partitions,
-    replication_factor, under_replicated, leaderless (numbers of partitions).
+    replication_factor, under_replicated, leaderless (numbers of partitions), records, bytes (of the
+    leaders), replica_bytes (of all replicas). What is not known is null.
     """),
 )
 @output_option()
@@ -51,6 +52,10 @@ def list_(output: str, timeout: float, bootstrap: str | None) -> int:
 
     under-replicated: partitions of which a replica is not in sync, or not there. leaderless:
     partitions that can be neither written nor read now.
+
+    records: offsets from the start to the end of the leaders' logs. Markers take offsets, too, so
+    there may be fewer records. bytes: of these logs on disk; each further replica needs as many
+    again. A - stands where a broker did not answer, or is too old to tell.
     """
     from raftmq.cli.clusters.topic_reads import list_topics
 
@@ -66,9 +71,9 @@ def list_(output: str, timeout: float, bootstrap: str | None) -> int:
     raftmq topic describe orders -o json | jq '.partitions[] | select(.leader == null)'
 
     JSON: one object per line. A topic has name, topic_id (hexadecimal), replication_factor,
-    partitions (a list: partition, leader, leader_epoch, partition_epoch, replicas, isr,
-    start_offset, end_offset, is_recovering) and config (by key: value, is_default). What is not
-    known is null.
+    records, bytes, replica_bytes (see `topic list`), partitions (a list: partition, leader,
+    leader_epoch, partition_epoch, replicas, isr, start_offset, end_offset, is_recovering, records,
+    bytes, replica_bytes) and config (by key: value, is_default). What is not known is null.
     """)
 )
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
@@ -78,7 +83,8 @@ def describe(names: tuple[str, ...], output: str, timeout: float, bootstrap: str
     """Show the partitions and the configuration of topics.
 
     The replicas of a partition begin with its preferred leader; isr are those in sync. start and
-    end are the offset of the oldest record, and the one after the newest that is committed.
+    end are the offset of the oldest record, and the one after the newest that is committed. bytes
+    are those of the leader's log on disk.
 
     Exit code 3 if there is no such topic.
     """

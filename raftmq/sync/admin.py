@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         PartitionLeader,
         TopicDetails,
         TopicPartition,
+        TopicSize,
         TopicSummary,
     )
     from raftmq.sync.loop import Loop
@@ -127,6 +128,23 @@ class Admin:
     def list_topics(self) -> tuple[TopicSummary, ...]:
         """All topics, by name."""
         return self._loop.call(self._admin.list_topics)
+
+    def topic_sizes(self, topics: Collection[str] | None = None) -> dict[str, TopicSize]:
+        """How many records and bytes topics have, as the brokers that hold them say at this moment.
+
+        A broker that does not answer within 2 s, or is too old for the request, leaves None at the
+        numbers that it would know.
+
+        Args:
+            topics: names. None: all topics.
+
+        Returns:
+            Sizes by name, with those of each partition.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic. Definite.
+        """
+        return self._loop.call(lambda: self._admin.topic_sizes(topics))
 
     def describe_topic(self, name: str) -> TopicDetails:
         """A topic's partitions with leaders, replicas, epochs and offsets, and its configuration.

@@ -104,6 +104,8 @@ def test_topics_from_the_first_day_to_the_last(brokers: BrokerCluster) -> None:
 
     (topic,) = rows(brokers, "topic list")
     assert (topic["name"], topic["partitions"], topic["leaderless"]) == ("orders", 2, 0)
+    assert (topic["records"], topic["replica_bytes"]) == (3, 3 * topic["bytes"])
+    assert topic["bytes"] > 3 * 61  # three batches, in files of three brokers
     (details,) = rows(brokers, "topic describe orders")
     assert details["config"]["retention.ms"] == {"value": "-1", "is_default": False}
     assert [one["end_offset"] for one in details["partitions"]] == [0, 3]

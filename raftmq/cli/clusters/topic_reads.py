@@ -1,4 +1,4 @@
-"""`raftmq topic list` and `describe`: partitions, leaders, ISR, offsets and configuration, as rows.
+"""`raftmq topic list` and `describe`: partitions, leaders, ISR, offsets, sizes and configuration.
 
 Reads only.
 """
@@ -17,21 +17,44 @@ from raftmq.cli.terminal.program import as_called
 from raftmq.client.administration.checks import check_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from raftmq.client.administration.admin import Admin
-    from raftmq.client.administration.results import PartitionDetails, TopicDetails, TopicSummary
+    from raftmq.client.administration.results import (
+        PartitionDetails,
+        PartitionSize,
+        TopicDetails,
+        TopicSize,
+        TopicSummary,
+    )
 
-LIST_TITLES = ("topic", "partitions", "replicas", "under-replicated", "leaderless")
-PARTITION_TITLES = ("partition", "leader", "epoch", "replicas", "isr", "start", "end", "note")
+LIST_TITLES = (
+    "topic", "partitions", "replicas", "records", "bytes", "under-replicated", "leaderless",
+)  # fmt: skip
+PARTITION_TITLES = (
+    "partition",
+    "leader",
+    "epoch",
+    "replicas",
+    "isr",
+    "start",
+    "end",
+    "bytes",
+    "note",
+)
 
 
 def list_topics(bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
-    topics = run_admin(lambda admin: admin.list_topics(), bootstrap, timeout)
+    async def ask(admin: Admin) -> tuple[Sequence[TopicSummary], Mapping[str, TopicSize]]:
+        topics = await admin.list_topics()
+        return topics, await admin.topic_sizes() if topics else {}
+
+    topics, sizes = run_admin(ask, bootstrap, timeout)
+    found = [(topic, _size_of(topic, sizes)) for topic in topics]
     if as_json:
-        write_json(map(_summary_object, topics))
+        write_json(_summary_object(topic, size) for topic, size in found)
         return ExitCode.OK
-    write_table(LIST_TITLES, map(_summary_row, topics))
+    write_table(LIST_TITLES, (_summary_row(topic, size) for topic, size in found))
     if not topics:
         sys.stderr.write(as_called("raftmq: no topics yet: `raftmq topic create NAME` makes one\n"))
     return ExitCode.OK
@@ -43,20 +66,38 @@ def describe_topics(
     for name in names:
         check_topic(name)
 
-    async def ask(admin: Admin) -> list[TopicDetails]:
-        return [await admin.describe_topic(name) for name in dict.fromkeys(names)]
+    async def ask(admin: Admin) -> tuple[list[TopicDetails], Mapping[str, TopicSize]]:
+        topics = [await admin.describe_topic(name) for name in dict.fromkeys(names)]
+        return topics, await admin.topic_sizes(names)
 
-    found = run_admin(ask, bootstrap, timeout)
+    topics, sizes = run_admin(ask, bootstrap, timeout)
+    found = [(topic, _size_of(topic, sizes)) for topic in topics]
     if as_json:
-        write_json(map(_details_object, found))
+        write_json(_details_object(topic, size) for topic, size in found)
         return ExitCode.OK
-    for number, topic in enumerate(found):
+    for number, (topic, size) in enumerate(found):
         sys.stdout.write("\n" if number else "")
-        _write_details(topic)
+        _write_details(topic, size)
     return ExitCode.OK
 
 
-def _summary_object(topic: TopicSummary) -> Row:
+def _size_of(
+    topic: TopicSummary | TopicDetails, sizes: Mapping[str, TopicSize]
+) -> TopicSize | None:
+    """None where the topic was deleted, and perhaps made again, between the two questions."""
+    size = sizes.get(topic.name)
+    return size if size is not None and size.topic_id == topic.topic_id else None
+
+
+def _size_object(size: TopicSize | PartitionSize | None) -> Row:
+    return {
+        "records": size and size.record_count,
+        "bytes": size and size.log_bytes,
+        "replica_bytes": size and size.replica_bytes,
+    }
+
+
+def _summary_object(topic: TopicSummary, size: TopicSize | None) -> Row:
     return {
         "name": topic.name,
         "topic_id": topic.topic_id.hex(),
@@ -64,35 +105,51 @@ def _summary_object(topic: TopicSummary) -> Row:
         "replication_factor": topic.replication_factor,
         "under_replicated": topic.under_replicated,
         "leaderless": topic.leaderless,
+        **_size_object(size),
     }
 
 
-def _summary_row(topic: TopicSummary) -> tuple[object, ...]:
+def _summary_row(topic: TopicSummary, size: TopicSize | None) -> tuple[object, ...]:
     return (
         topic.name,
         topic.partition_count,
         topic.replication_factor,
+        size and size.record_count,
+        size and size.log_bytes,
         topic.under_replicated,
         topic.leaderless,
     )
 
 
-def _details_object(topic: TopicDetails) -> Row:
+def _details_object(topic: TopicDetails, size: TopicSize | None) -> Row:
+    sizes = _partition_sizes(size)
     return {
         "name": topic.name,
         "topic_id": topic.topic_id.hex(),
         "replication_factor": topic.replication_factor,
-        "partitions": msgspec.to_builtins(topic.partitions),
+        **_size_object(size),
+        "partitions": [
+            {**msgspec.to_builtins(one), **_size_object(sizes.get(one.partition))}
+            for one in topic.partitions
+        ],
         "config": msgspec.to_builtins(topic.config),
     }
 
 
-def _write_details(topic: TopicDetails) -> None:
+def _partition_sizes(size: TopicSize | None) -> Mapping[int, PartitionSize]:
+    return {one.partition: one for one in size.partitions} if size else {}
+
+
+def _write_details(topic: TopicDetails, size: TopicSize | None) -> None:
+    sizes = _partition_sizes(size)
     sys.stdout.write(
         f"topic {topic.name}: {counted(len(topic.partitions), 'partition')},"
         f" replication factor {topic.replication_factor}, id {topic.topic_id.hex()}\n\n"
     )
-    write_table(PARTITION_TITLES, map(_partition_row, topic.partitions))
+    write_table(
+        PARTITION_TITLES,
+        (_partition_row(one, sizes.get(one.partition)) for one in topic.partitions),
+    )
     sys.stdout.write("\n")
     rows = [
         (key, each.value, "" if each.is_default else "(set)") for key, each in topic.config.items()
@@ -104,7 +161,7 @@ def _write_details(topic: TopicDetails) -> None:
     sys.stdout.flush()
 
 
-def _partition_row(partition: PartitionDetails) -> tuple[object, ...]:
+def _partition_row(partition: PartitionDetails, size: PartitionSize | None) -> tuple[object, ...]:
     return (
         partition.partition,
         partition.leader,
@@ -113,6 +170,7 @@ def _partition_row(partition: PartitionDetails) -> tuple[object, ...]:
         ",".join(map(str, partition.isr)),
         partition.start_offset,
         partition.end_offset,
+        size and size.log_bytes,
         _note(partition),
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from raftmq.client.administration import checks, clusters, offsets, topics
+from raftmq.client.administration import checks, clusters, offsets, sizes, topics
 from raftmq.client.administration.groups.calls import GroupCalls
 from raftmq.errors import UnknownTopicOrPartition
 from raftmq.wire.bodies import ABSENT
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Health,
         PartitionLeader,
         TopicDetails,
+        TopicSize,
         TopicSummary,
     )
     from raftmq.client.routing.cluster import Cluster
@@ -137,6 +138,24 @@ class Admin(GroupCalls):
     async def list_topics(self) -> tuple[TopicSummary, ...]:
         """All topics, by name."""
         return await topics.list_topics(self._cluster, deadline=self._deadline())
+
+    async def topic_sizes(self, topics: Collection[str] | None = None) -> dict[str, TopicSize]:
+        """How many records and bytes topics have, as the brokers that hold them say at this moment.
+
+        A broker that does not answer within 2 s, or is too old for the request, leaves None at the
+        numbers that it would know.
+
+        Args:
+            topics: names. None: all topics.
+
+        Returns:
+            Sizes by name, with those of each partition.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic. Definite.
+        """
+        wanted = None if topics is None else checks.check_topics(topics)
+        return await sizes.topic_sizes(self._cluster, wanted, deadline=self._deadline())
 
     async def describe_topic(self, name: str) -> TopicDetails:
         """A topic's partitions with leaders, replicas, epochs and offsets, and its configuration.

@@ -43,6 +43,16 @@ def check_topic(name: object) -> str:
     return name
 
 
+def check_topics(topics: object) -> tuple[str, ...]:
+    """Names of topics, each once. Raises TypeError, InvalidTopic, InvalidRequest."""
+    if isinstance(topics, (str, bytes)) or not isinstance(topics, Iterable):
+        raise TypeError(f"topics={topics!r}: expected a list of names")
+    names = tuple(dict.fromkeys(check_topic(one) for one in topics))
+    if not names:
+        raise InvalidRequest("topics is empty: name some, or leave it out for all of them")
+    return names
+
+
 def check_partition_count(count: object) -> int:
     """Raises TypeError, InvalidPartitions."""
     number = check_whole("partitions", count)

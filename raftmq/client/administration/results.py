@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from raftmq.topic_config import MIN_ISR, format_warning, replication_warning
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from raftmq.errors import RaftmqError
     from raftmq.model import Address
@@ -59,6 +59,53 @@ class TopicSummary:
     replication_factor: int
     under_replicated: int
     leaderless: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSize:
+    """How large one partition is. None: a broker that would know has not answered, or is too old.
+
+    Attributes:
+        record_count: offsets of the leader's log, from its start to its end. Control batches take
+            offsets, too, and records that are not committed yet count.
+        log_bytes: of the leader's log on its disk, without indexes.
+        replica_bytes: of the logs of all replicas together.
+    """
+
+    partition: int
+    record_count: int | None
+    log_bytes: int | None
+    replica_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSize:
+    """How large a topic is: the sums of its partitions. None where that of a partition is None."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionSize, ...]
+
+    @property
+    def record_count(self) -> int | None:
+        return _sum(one.record_count for one in self.partitions)
+
+    @property
+    def log_bytes(self) -> int | None:
+        return _sum(one.log_bytes for one in self.partitions)
+
+    @property
+    def replica_bytes(self) -> int | None:
+        return _sum(one.replica_bytes for one in self.partitions)
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total
 
 
 @dataclass(frozen=True, slots=True)

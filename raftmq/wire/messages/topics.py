@@ -1,4 +1,4 @@
-"""Messages of topics: create, delete, add partitions, delete records, elect leaders, describe.
+"""Messages of topics: create, delete, grow, delete records, elect leaders, describe them and logs.
 
 A topic that is changed is named by its id, so that a later topic of the same name is not changed by
 a late request. Each topic and partition of a request has an outcome of its own.
@@ -27,7 +27,9 @@ from raftmq.wire.bodies import (
     LeaderEpochOrAbsent,
     Milliseconds,
     Name,
+    Natural,
     NaturalOrAbsent,
+    Offset,
     OffsetOrAbsent,
     Partition,
     PartitionOutcome,
@@ -36,7 +38,7 @@ from raftmq.wire.bodies import (
     TopicOutcome,
 )
 
-PARTITIONS_PER_PAGE = 2_000  # of DescribeTopics, as in Kafka
+PARTITIONS_PER_PAGE = 2_000  # of DescribeTopics, as in Kafka; and of DescribeLogs
 
 PartitionCount: TypeAlias = Annotated[int, Meta(ge=0, le=ID_MAX)]
 ReplicationFactor: TypeAlias = Annotated[int, Meta(ge=ABSENT, le=REPLICAS_MAX)]
@@ -219,3 +221,40 @@ class DescribeTopics(Request, frozen=True):
     topics: Annotated[tuple[Name, ...], Meta(max_length=TOPICS_MAX)]
     partitions_max: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] = PARTITIONS_PER_PAGE
     first: Cursor | None = None  # None: from the beginning
+
+
+class LogCursor(Body, frozen=True):
+    """The first log of a page."""
+
+    topic_id: TopicId
+    partition: Partition
+
+
+class LogRow(Body, frozen=True):
+    """The log of one replica. `size_bytes`: of its batches, without indexes."""
+
+    topic_id: TopicId
+    partition: Partition
+    size_bytes: Natural
+    log_start_offset: Offset
+    log_end_offset: Offset
+
+
+class DescribeLogsReply(Body, frozen=True):
+    """`next`: where the next page begins; None: this was the last one."""
+
+    logs: Annotated[tuple[LogRow, ...], Meta(max_length=PARTITIONS_MAX)] = ()
+    next: LogCursor | None = None
+
+
+class DescribeLogs(Request, frozen=True):
+    """The logs of the replicas on the broker that is asked; a client asks each broker. They come in
+    pages: by topic id, then by number. (Kafka: DescribeLogDirs)
+    """
+
+    api_key = 35
+    reply = DescribeLogsReply
+
+    topics: Annotated[tuple[TopicId, ...], Meta(max_length=TOPICS_MAX)] | None = None  # None: all
+    logs_max: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] = PARTITIONS_PER_PAGE
+    first: LogCursor | None = None  # None: from the beginning

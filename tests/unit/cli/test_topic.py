@@ -10,7 +10,13 @@ from click.testing import CliRunner, Result
 
 from raftmq.cli.main import main
 from raftmq.errors import ErrorCode
-from raftmq.wire.messages.topics import CreateTopics, DeleteRecords, DeleteTopics, ElectLeaders
+from raftmq.wire.messages.topics import (
+    CreateTopics,
+    DeleteRecords,
+    DeleteTopics,
+    DescribeLogs,
+    ElectLeaders,
+)
 from tests.unit.client.administration.served import serve_bureau
 
 if TYPE_CHECKING:
@@ -42,12 +48,14 @@ def test_a_list(here: Here) -> None:
     """A table for people, an object per line for programs."""
     here.bureau.world.add_topic("a", 1, -1)
     here.bureau.replicas["t", 0] = ((1, 2), (1,))
+    partition = here.bureau.world.topics["t"].partitions[0]
+    partition.log_start_offset, partition.end_offset = 2, 9
     result = here.run("list")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines() == [
-        "topic  partitions  replicas  under-replicated  leaderless",
-        "a               2         1                 0           1",
-        "t               1         2                 1           0",
+        "topic  partitions  replicas  records  bytes  under-replicated  leaderless",
+        "a               2         1        -      -                 0           1",
+        "t               1         2        7     70                 1           0",
     ]
     rows = [json.loads(line) for line in here.run("list -o json").stdout.splitlines()]
     assert [(row["name"], row["partitions"], row["leaderless"]) for row in rows] == [
@@ -56,7 +64,26 @@ def test_a_list(here: Here) -> None:
     ]
     assert set(rows[0]) == {
         "name", "topic_id", "partitions", "replication_factor", "under_replicated", "leaderless",
+        "records", "bytes", "replica_bytes",
     }  # fmt: skip
+    sizes = [(row["records"], row["bytes"], row["replica_bytes"]) for row in rows]
+    assert sizes == [(None, None, None), (7, 70, None)]  # there is no broker 2
+
+
+def test_a_list_from_a_broker_that_is_too_old_for_sizes() -> None:
+    """A rolling upgrade: the rest of the list is there, and the exit code is 0 (A10.1)."""
+
+    def age(bureau: Bureau) -> None:
+        del bureau.world.brokers[1].handlers[DescribeLogs]
+
+    with serve_bureau(age) as (bureau, address):
+        here = Here(bureau, str(address))
+        result = here.run("list")
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert result.stdout.splitlines()[1].split() == ["t", "1", "1", "-", "-", "0", "0"]
+        assert here.run("describe t").exit_code == 0
+        [row] = [json.loads(line) for line in here.run("describe t -o json").stdout.splitlines()]
+        assert (row["records"], row["bytes"], row["replica_bytes"]) == (None, None, None)
 
 
 def test_an_empty_list(here: Here) -> None:
@@ -77,6 +104,7 @@ def test_a_description(here: Here) -> None:
     result = here.run("describe u")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith("topic u: 2 partitions, replication factor 2, id 0")
+    assert "start  end  bytes  note" in result.stdout
     assert "not in sync: 2" in result.stdout
     assert "no leader" in result.stdout
     assert "retention.ms                    77 (set)\n" in result.stdout
@@ -87,10 +115,14 @@ def test_a_description_as_json(here: Here) -> None:
     """One object per topic; each topic once."""
     result = here.run("describe t t -o json")
     (row,) = [json.loads(line) for line in result.stdout.splitlines()]
-    assert set(row) == {"name", "topic_id", "replication_factor", "partitions", "config"}
+    assert set(row) == {
+        "name", "topic_id", "replication_factor", "partitions", "config", "records", "bytes",
+        "replica_bytes",
+    }  # fmt: skip
     assert row["partitions"][0] == {
         "partition": 0, "leader": 1, "leader_epoch": 0, "partition_epoch": 0, "replicas": [1],
-        "isr": [1], "start_offset": 0, "end_offset": 0, "is_recovering": False,
+        "isr": [1], "start_offset": 0, "end_offset": 0, "is_recovering": False, "records": 0,
+        "bytes": 0, "replica_bytes": 0,
     }  # fmt: skip
     assert row["config"]["retention.ms"] == {"value": "0", "is_default": True}
 

@@ -83,6 +83,7 @@ class Bureau:
             about_topics.DescribeTopics: self._describe,
             about_configs.DescribeConfigs: self._describe_configs,
             about_cluster.DescribeCluster: self._describe_cluster,
+            about_topics.DescribeLogs: partial(self._describe_logs, broker),
             DescribeDamage: lambda _body: Reply(DescribeDamageReply()),
         }
         for key, change in changes.items():
@@ -256,6 +257,34 @@ class Bureau:
             number, found.leader, found.leader_epoch, 0, replicas, isr
         )
 
+    def _describe_logs(self, broker: Broker, body: about_topics.DescribeLogs) -> Reply:
+        """In pages of one. A record has ten bytes, and a follower is as far as its leader."""
+        rows = sorted(
+            (topic.topic_id, number, found)
+            for name, topic in self.world.topics.items()
+            for number, found in enumerate(topic.partitions)
+            if broker.broker_id in self._placed_at(name, number)
+            and (body.topics is None or topic.topic_id in body.topics)
+        )
+        if body.first is not None:
+            rows = [row for row in rows if row[:2] >= (body.first.topic_id, body.first.partition)]
+        told = tuple(
+            about_topics.LogRow(
+                topic_id,
+                number,
+                10 * (found.end_offset - found.log_start_offset),
+                found.log_start_offset,
+                found.end_offset,
+            )
+            for topic_id, number, found in rows[:1]
+        )
+        following = about_topics.LogCursor(*rows[1][:2]) if rows[1:] else None
+        return Reply(about_topics.DescribeLogsReply(told, following))
+
+    def _placed_at(self, name: str, number: int) -> tuple[int, ...]:
+        leader = self.world.topics[name].partitions[number].leader
+        return self.replicas.get((name, number), ((leader,), ()))[0]
+
     def _describe_configs(self, body: about_configs.DescribeConfigs) -> Reply:
         (topic_id,) = body.topics
         if error := self._missing(topic_id):
@@ -311,9 +340,15 @@ def refusal_of(configs: dict[str, str]) -> ErrorCode:
 
 
 @asynccontextmanager
-async def open_bureau() -> AsyncIterator[tuple[Bureau, Admin]]:
-    """Two brokers, and topic "t", whose partition 0 broker 1 leads."""
+async def open_bureau(
+    prepare: Callable[[Bureau], object] = lambda _bureau: None,
+) -> AsyncIterator[tuple[Bureau, Admin]]:
+    """Two brokers, and topic "t", whose partition 0 broker 1 leads.
+
+    `prepare` is called before brokers listen, as handlers stay as they are from then on.
+    """
     world = World(2)
     bureau = Bureau(world)
+    prepare(bureau)
     async with open_world(world), world.client() as cluster:
         yield bureau, Admin(cluster, timeout_seconds=10)
