@@ -104,16 +104,19 @@ _HOMES = {
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> object:
-    if name in _NAMES:  # imported now, and not with the package
-        return getattr(import_module(_NAMES[name]), name)
-    if name in _MODULES:
-        return import_module(f"raftmq.{name}")
-    if name == "__all__":  # computed, as the errors would have to be imported for it
-        return __dir__()
-    if not name.startswith("_") and name in _errors():
-        return getattr(import_module("raftmq.errors"), name)
-    raise AttributeError(f"module 'raftmq' has no attribute {name!r}")
+# Type checkers read the imports above: to them this would make every name one of the package.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name in _NAMES:  # imported now, and not with the package
+            return getattr(import_module(_NAMES[name]), name)
+        if name in _MODULES:
+            return import_module(f"raftmq.{name}")
+        if name == "__all__":  # computed, as the errors would have to be imported for it
+            return __dir__()
+        if not name.startswith("_") and name in _errors():
+            return getattr(import_module("raftmq.errors"), name)
+        raise AttributeError(f"module 'raftmq' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

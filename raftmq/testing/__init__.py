@@ -10,7 +10,7 @@ in use. Nothing is imported before it is used: the plugin is loaded by every pyt
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from raftmq.extras import require_extra
 
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["Server", "broker", "cluster"]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401  # the type is that of what is imported
-    # Imported on first use: the plugin loads this package in every run of pytest.
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    require_extra("testing", "raftmq.testing")
-    from raftmq.testing import server
+# Type checkers read the import above: to them this would make every name one of the package.
+if not TYPE_CHECKING:
 
-    return getattr(server, name)
+    def __getattr__(name: str) -> object:
+        # Imported on first use: the plugin loads this package in every run of pytest.
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        require_extra("testing", "raftmq.testing")
+        from raftmq.testing import server
+
+        return getattr(server, name)

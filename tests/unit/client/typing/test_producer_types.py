@@ -50,7 +50,12 @@ def produce_blocking() -> None:
 """
 WRONG = """
 import raftmq
+import raftmq.testing
+from raftmq import Konsumer  # wrong
 from raftmq import sync
+from raftmq.testing import Brokr  # wrong
+
+raftmq.Produzer  # wrong
 
 
 async def produce(mq: raftmq.Client, blocking: sync.Client, word: str) -> None:
@@ -79,5 +84,5 @@ def test_right_programs(tmp_path: Path) -> None:
 
 
 def test_wrong_programs(tmp_path: Path) -> None:
-    """Mistyped options and values."""
+    """Mistyped names, options and values."""
     check(WRONG, tmp_path)
