@@ -98,7 +98,8 @@ def dev(
     # `raftmq dev --brokers 5 status` parses, but would do something else than it reads.
     misplaced = [name for name, value in given.items() if value is not None]
     if misplaced:
-        what = f"{misplaced[0]} is for starting a cluster, not for {context.invoked_subcommand}"
+        verb = context.invoked_subcommand
+        what = f"{misplaced[0]} is for starting a cluster, not for {verb}: leave it out"
         raise click.UsageError(what, context)
     return None
 

@@ -162,7 +162,7 @@ class Client(Openable):
         """A producer: `async with client.producer(acks="all") as producer:`.
 
         Args:
-            options: see `ProducerOptions`; `preset`, "high_throughput" or "low_latency"; and
+            options: see `raftmq.ProducerOptions`; `preset`, "high_throughput" or "low_latency"; and
                 `delivery`, "at_most_once" or "at_least_once", in place of `acks`, `retries` and
                 `idempotence`.
 
@@ -182,7 +182,7 @@ class Client(Openable):
 
         Args:
             topics: all partitions of these are read; or give `assign`.
-            options: see `ConsumerOptions`.
+            options: see `raftmq.ConsumerOptions`.
 
         Raises:
             TypeError: an unknown option.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import anyio
 from anyio.lowlevel import current_token
 
+from raftmq.client.blocks import AsyncBlock
 from raftmq.client.network.channel import one_error
 from raftmq.errors import Closed, InvalidRequest
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
 
-class Openable:
+class Openable(AsyncBlock):
     """What can be opened by `async with`, or by `open()` and `aclose()`."""
 
     _is_open: bool

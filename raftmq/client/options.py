@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from difflib import get_close_matches
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from raftmq.errors import InvalidConfig
@@ -40,6 +41,15 @@ def _problem(name: str, known: Collection[str]) -> str:
     similar = get_close_matches(name.lower(), list(known), n=1)
     hint = f" (did you mean {similar[0]!r}?)" if similar else ""
     return f"no option {name!r}{hint}"
+
+
+def bad_function(name: str, given: object, example: str) -> list[str]:
+    """What is wrong with a function that the client calls, and does not await; None is fine."""
+    if given is not None and not callable(given):
+        return [f"{name} = {given!r}: expected a function, such as {example}"]
+    if iscoroutinefunction(given):
+        return [f"{name} = {given!r}: expected a function that is no `async def`"]
+    return []
 
 
 # -- Delivery -------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
 from raftmq.client import client as asynchronous
+from raftmq.client.blocks import BlockingBlock
 from raftmq.client.client import CONNECT_TIMEOUT_MS, DEFAULT_BOOTSTRAP
 from raftmq.client.producer.options import producer_options
 from raftmq.errors import Closed
@@ -63,7 +64,7 @@ def connect(
     )
 
 
-class Client:
+class Client(BlockingBlock):
     """See `connect`. Several threads may use it.
 
     Attributes:
@@ -124,7 +125,7 @@ class Client:
         """A producer: `with client.producer(acks="all") as producer:`.
 
         Args:
-            options: see `ProducerOptions`; `preset`, "high_throughput" or "low_latency"; and
+            options: see `raftmq.ProducerOptions`; `preset`, "high_throughput" or "low_latency"; and
                 `delivery`, "at_most_once" or "at_least_once", in place of `acks`, `retries` and
                 `idempotence`.
 
@@ -155,7 +156,7 @@ class Client:
 
         Args:
             topics: all partitions of these are read; or give `assign`.
-            options: see `ConsumerOptions`.
+            options: see `raftmq.ConsumerOptions`.
 
         Raises:
             TypeError: an unknown option.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 import trio
 
+from raftmq.client.blocks import BlockingBlock
 from raftmq.errors import Closed
 from raftmq.sync.block import Block
 from raftmq.sync.loop import limit_of
@@ -70,7 +71,7 @@ class Processing:
 T = TypeVar("T")
 
 
-class Consumer:
+class Consumer(BlockingBlock):
     """The calls of `raftmq.Consumer`, blocking. It opens when it is first used.
 
     It is closed at the end of its `with` block, if it has one, or with its client. `timeout` is in

@@ -125,12 +125,12 @@ class Handover:
         self._handed: deque[Handed] = deque()
         self._handed_bytes = 0
         self._handed_count = self._taken_count = 0
-        self._is_open = self._is_woken = False
+        self._is_open = self._was_opened = self._is_woken = False
 
     # -- in any thread ---------------------------------------------------------------------
 
     def open(self) -> None:
-        self._is_open = True
+        self._is_open = self._was_opened = True
 
     def close(self) -> None:
         """Accept no more records."""
@@ -140,6 +140,8 @@ class Handover:
 
     def check_open(self) -> None:
         if not self._is_open:
+            if self._was_opened:
+                raise Closed("the producer has been closed: make another one")
             raise Closed(
                 "the producer is not open: enter its `with` block, or call its open(), first"
             )

@@ -10,11 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raftmq.client.administration.checks import check_topic
+from raftmq.client.blocks import BlockingBlock
+from raftmq.client.producer.delivery import check_callback
 from raftmq.client.producer.record import (
     checked_extras,
     checked_key,
-    checked_timestamp,
     checked_value,
+    given_timestamp,
     size_of,
 )
 from raftmq.errors import BufferExhausted, BufferFull, Closed, RequestTimedOut
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Producer:
+class Producer(BlockingBlock):
     """The calls of `raftmq.Producer`, blocking: `with client.producer(...) as producer:`.
 
     `timeout` is in seconds; None waits as long as it takes. It may be used by several threads.
@@ -248,7 +250,9 @@ class Producer:
         self._producer._check_size(size)
         # Checked in this thread, so that the caller gets the error, not the loop.
         if timestamp is not None:
-            checked_timestamp(timestamp)
+            given_timestamp(timestamp)
+        if on_delivery is not None:
+            check_callback(on_delivery)
         named = {
             "key": key,
             "headers": headers,

@@ -87,7 +87,8 @@ class ConsumedBatch:
         where = f"{self.topic}-{self.partition}"
         first, last = self.base_offset, self.last_offset
         count = f"{len(self)} record{'' if len(self) == 1 else 's'}"
-        return f"<ConsumedBatch {where}: {count}, offsets {first} through {last}>"
+        made = "" if self._deserializers is None else ", deserialized"
+        return f"<ConsumedBatch {where}: {count}, offsets {first} through {last}{made}>"
 
     @property
     def raw(self) -> ConsumedBatch:
@@ -171,7 +172,12 @@ Work: TypeAlias = ConsumedBatch | ConsumerRecord
 
 
 def known_ownership(work: Work) -> PartitionOwnership:
-    """Raises InvalidRequest: it bears no mark of ownership."""
+    """Raises InvalidRequest: it bears no mark of ownership; TypeError: it is something else."""
+    if not isinstance(work, ConsumedBatch | ConsumerRecord):
+        raise TypeError(
+            f"{work!r} is a {type(work).__name__}: give a record or batch as it was handed out; "
+            "offsets by their numbers are set by mq.admin.alter_group_offsets"
+        )
     if work.ownership is None:
         raise InvalidRequest(
             f"{type(work).__name__} of {work.topic}-{work.partition}: not handed out by a member "

@@ -65,7 +65,8 @@ class ConsumerCommits:
                 lambda: self._offsets.commit_done(is_all=True), self._at_stake(is_all=True)
             )
         else:
-            key, ownership = (work.topic, work.partition), known_ownership(work)
+            ownership = known_ownership(work)
+            key = work.topic, work.partition
             await self._insist(
                 lambda: self._offsets.commit(lambda: self._positions(work)), {key: ownership}
             )

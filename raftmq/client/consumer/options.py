@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from raftmq.client.consumer.partition_state import FROM_EARLIEST, FROM_LATEST, bad_choice, start_of
 from raftmq.client.consumer.record import Deserializers
 from raftmq.client.group.member_options import MemberOptions
-from raftmq.client.options import AT_LEAST_ONCE, AT_MOST_ONCE, check_options, with_delivery
+from raftmq.client.options import (
+    AT_LEAST_ONCE,
+    AT_MOST_ONCE,
+    bad_function,
+    check_options,
+    with_delivery,
+)
 from raftmq.errors import InvalidConfig
 from raftmq.topic_config import TOPIC_NAME_CHARS, topic_name_problem
 from raftmq.wire.bodies import ID_MAX
@@ -209,9 +215,7 @@ class ConsumerOptions:
         problems = [*_bad_numbers(self), *_bad_start(self.start), *_bad_assign(self.assign)]
         problems += bad_choice("auto_offset_reset", self.auto_offset_reset, list(RESETS))
         for name in ("value_deserializer", "key_deserializer"):
-            given = getattr(self, name)
-            if given is not None and not callable(given):
-                problems.append(f"{name} = {given!r}: expected a function, such as json.loads")
+            problems += bad_function(name, getattr(self, name), "json.loads")
         if problems:
             raise InvalidConfig(problems)
 
@@ -345,10 +349,16 @@ def _bad_topics(topics: Sequence[object], assign: object, group: GroupReading | 
         pattern = "" if group is None else ", pattern='orders-.*'"
         return [f"nothing to read: name a topic{pattern}, or assign=[(topic, partition), ...]"]
     return [
-        f"{topic!r} is not a topic's name: expected a text of {TOPIC_NAME_CHARS}"
+        _bad_topic(topic)
         for topic in topics
         if not isinstance(topic, str) or topic_name_problem(topic)
     ]
+
+
+def _bad_topic(given: object) -> str:
+    if isinstance(given, list | tuple | set | frozenset):
+        return f'{given!r} is a {type(given).__name__}: give names one by one, as in ("a", "b")'
+    return f"{given!r} is not a topic's name: expected a text of {TOPIC_NAME_CHARS}"
 
 
 def _beside_pattern(topics: Sequence[object], assign: object) -> list[str]:

@@ -144,6 +144,12 @@ class DeserializedRecord(ConsumerRecord, frozen=True, eq=False):
 
     size: int = 0
 
+    def __repr__(self) -> str:  # as it is for programs: the class is an implementation detail
+        shown = ", ".join(
+            f"{name}={getattr(self, name)!r}" for name in ConsumerRecord.__struct_fields__
+        )
+        return f"{ConsumerRecord.__name__}({shown})"
+
 
 class Deserializers(NamedTuple):
     """The `key_deserializer` and `value_deserializer` of a consumer."""

@@ -95,9 +95,10 @@ class Subscription:
         """Raises InvalidConfig: the partition is not read."""
         state = self.states.get((topic, partition))
         if state is None:
-            known = ", ".join(map(str, list(self.states.values())[:5])) or "none yet"
+            known = ", ".join(map(str, list(self.states.values())[:5])) or "nothing yet"
+            more = ", ..." if len(self.states) > 5 else ""
             raise InvalidConfig(
-                [f"{topic}-{partition} is not read by this consumer; what is: {known} ..."]
+                [f"{topic}-{partition} is not read by this consumer; what is: {known}{more}"]
             )
         return state
 

@@ -14,6 +14,7 @@ from raftmq.client.options import (
     AT_LEAST_ONCE,
     AT_MOST_ONCE,
     ONE_OR_MORE,
+    bad_function,
     check_options,
     with_delivery,
 )
@@ -293,9 +294,9 @@ def _bad_choices(options: ProducerOptions) -> list[str]:
         names = ", ".join(f'"{name}"' for name in HASHES)
         problems.append(f"partitioner = {options.partitioner!r}: expected {names} or a function")
     for name in ("value_serializer", "key_serializer"):
-        given = getattr(options, name)
-        if given is not None and not callable(given):
-            problems.append(f"{name} = {given!r}: expected a function, such as json.dumps")
+        problems += bad_function(name, getattr(options, name), "json.dumps")
+    if callable(options.partitioner):
+        problems += bad_function("partitioner", options.partitioner, "")
     return problems
 
 

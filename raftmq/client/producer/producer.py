@@ -15,18 +15,18 @@ import anyio.lowlevel
 from raftmq.client.administration.checks import check_topic
 from raftmq.client.openable import Openable
 from raftmq.client.producer.bulk import Bulk
-from raftmq.client.producer.delivery import Delivery, PendingDelivery
+from raftmq.client.producer.delivery import Delivery, PendingDelivery, check_callback
 from raftmq.client.producer.dispatcher import Dispatcher
 from raftmq.client.producer.record import (
     NO_EXTRAS,
     RECORD_OVERHEAD_BYTES,
     checked_extras,
     checked_key,
-    checked_timestamp,
     checked_value,
+    given_timestamp,
     size_of,
 )
-from raftmq.errors import BufferFull, Closed, MessageTooLarge, RaftmqError
+from raftmq.errors import BufferFull, Closed, InvalidRequest, MessageTooLarge, RaftmqError
 from raftmq.wire.batch.compression import compress
 
 if TYPE_CHECKING:
@@ -485,14 +485,22 @@ class Producer(Openable):
     ) -> Delivery:
         """Put a record, whose memory is reserved, into its batch."""
         try:
+            if on_delivery is not None:
+                check_callback(on_delivery)
             topic = self._accumulator.topics.get(topic_name) or self._topic(topic_name)
-            stamp = self._now_ms() if timestamp is None else checked_timestamp(timestamp)
+            stamp = self._now_ms() if timestamp is None else given_timestamp(timestamp)
             # Metadata have not answered yet.
             if not topic.count:
                 return self._put_in_line(topic, (value, key, stamp, size, extras), on_delivery)
             batch, index = self._accumulator.add(
                 topic, value, key, stamp, size, anyio.current_time, extras
             )
+        except anyio.NoEventLoopError as error:
+            self._buffer_pool.give_back_now(size)
+            raise InvalidRequest(
+                "called in a thread without the producer's event loop: call it there, as with "
+                "anyio.from_thread.run_sync(...), or use raftmq.sync, whose calls are for threads"
+            ) from error
         # Not added: a bad topic, timestamp or partition.
         except BaseException:
             self._buffer_pool.give_back_now(size)

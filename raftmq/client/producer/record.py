@@ -23,6 +23,7 @@ from raftmq.wire.batch.arguments import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from raftmq.client.moments import GivenTimestamp
     from raftmq.wire.batch.columns import Key, Value
 
 # As programs hand them in. Without a serializer: bytes, text, or None, and keys also whole numbers.
@@ -37,6 +38,9 @@ GivenTags: TypeAlias = "Sequence[str] | set[str] | frozenset[str] | None"
 # callback.
 RECORD_OVERHEAD_BYTES = 256
 EXTRA_OVERHEAD_BYTES = 160  # of each header and tag
+# What seconds since 1970 are from 2001 until 2286; as milliseconds, January to April of 1970. Lower
+# and higher ones, as tests and replays have them, are taken as they are.
+SECONDS_MIN, SECONDS_MAX = 10**9, 10**10
 
 
 class Extras(NamedTuple):
@@ -90,6 +94,22 @@ def checked_timestamp(timestamp: object, name: str = "timestamp") -> int:
     if checked < 0:
         raise InvalidRecord(f"{name} = {checked}: expected milliseconds since 1970, 0 or more")
     return checked
+
+
+def given_timestamp(timestamp: GivenTimestamp) -> int:
+    """As `checked_timestamp`, for a single record, and refuses what is most likely in seconds.
+
+    Not for columns: those are copied from data, which may be of the first months of 1970.
+
+    Raises:
+        InvalidRecord: such a number; a datetime is always taken.
+    """
+    if type(timestamp) is int and SECONDS_MIN <= timestamp < SECONDS_MAX:
+        raise InvalidRecord(
+            f"timestamp = {timestamp}: seconds, most likely, as milliseconds of that number are in "
+            "early 1970: give time.time_ns() // 1_000_000, or datetime.now(UTC)"
+        )
+    return checked_timestamp(timestamp)
 
 
 def size_of(value: Value, key: Key, extras: Extras = NO_EXTRAS) -> int:

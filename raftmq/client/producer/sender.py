@@ -522,9 +522,9 @@ class ProducerSender:
         outcome = _located(error, batch.topic, batch.partition)
         self._end(outcome)
         if batch.may_have_happened:
-            unknown = OutcomeUnknown(
-                f"{batch.unskipped_count} records may have been appended: {error}"
-            )
+            count = batch.unskipped_count
+            records = "record" if count == 1 else "records"
+            unknown = OutcomeUnknown(f"{count} {records} may have been appended: {error}")
             unknown.__cause__ = error
             outcome = unknown.at(batch.topic, batch.partition)
         self._on_settled(batch, outcome)

@@ -92,5 +92,6 @@ class Failures:
             total = sum([count for _, count in unknown])
             # Not "not delivered": the outcome may be unknown; and a blocking send that timed out
             # has raised something, too.
-            error.add_note(f"{total} records or more ended so, and no other call has reported it")
+            records = "record" if total == 1 else "records"
+            error.add_note(f"{total} {records} or more ended so, and no other call has reported it")
             raise error

@@ -91,9 +91,9 @@ def test_help(verb: str) -> None:
         ("kill", "Missing argument 'N'"),
         ("kill two", "'two' is not a valid integer"),
         ("status -o xml", "'xml' is not one of"),
-        ("--port 9400 stop", "--port is for starting a cluster, not for stop"),
-        ("--brokers 3 kill 1", "--brokers is for starting a cluster, not for kill"),
-        ("--detach status", "--detach is for starting a cluster, not for status"),
+        ("--port 9400 stop", "--port is for starting a cluster, not for stop: leave it out"),
+        ("--brokers 3 kill 1", "--brokers is for starting a cluster, not for kill: leave it out"),
+        ("--detach status", "--detach is for starting a cluster, not for status: leave it out"),
     ],
 )
 def test_a_wrong_command_line(place: Path, arguments: str, part: str) -> None:

@@ -200,7 +200,7 @@ async def test_of_a_batch_in_pieces_only_what_failed_is_told(autojump_clock: Moc
             deliveries[4].result()
         with pytest.raises(InvalidTimestamp) as caught:
             await producer.flush()
-        assert caught.value.__notes__[-1].startswith("1 records or more")
+        assert caught.value.__notes__[-1].startswith("1 record or more")
         assert len(in_log(world)) == 18
 
 
