@@ -67,6 +67,19 @@ def hosts_of(image: MetadataImage) -> list[BrokerUsage]:
     ]
 
 
+def hosting_also(hosts: Sequence[BrokerUsage], assignments: Assignments) -> list[BrokerUsage]:
+    """The load after these replicas were placed."""
+    replicas = Counter(broker_id for members in assignments for broker_id in members)
+    leaders = Counter(members[0] for members in assignments)
+    return [
+        host._replace(
+            replica_count=host.replica_count + replicas[host.broker_id],
+            leader_count=host.leader_count + leaders[host.broker_id],
+        )
+        for host in hosts
+    ]
+
+
 def check_room(image: MetadataImage, added: Mapping[int, int]) -> None:
     """
     Args:

@@ -33,7 +33,7 @@ from raftmq.metadata.commands import (
     DeleteTopic,
     PartitionId,
 )
-from raftmq.metadata.placement import check_room, creation, growth, hosts_of, place
+from raftmq.metadata.placement import check_room, creation, growth, hosting_also, hosts_of, place
 from raftmq.rpc.reply import Reply
 from raftmq.topic_config import TOPIC_KEYS, TopicConfig, TopicKey, parse_topic_config
 from raftmq.wire.bodies import ABSENT, ID_BYTES, TopicOutcome, clip_message
@@ -216,7 +216,7 @@ class TopicPlanner:
             replication_factor=replication_factor,
             chance=self._chance,
         )
-        self._known_hosts = _hosting_also(self._hosts, assignments)
+        self._known_hosts = hosting_also(self._hosts, assignments)
         return self._spend(assignments)
 
     def _note_hosts(self, replication_factor: int) -> None:
@@ -248,18 +248,6 @@ class TopicPlanner:
         if self._known_hosts is None:
             self._known_hosts = hosts_of(self._image)
         return self._known_hosts
-
-
-def _hosting_also(hosts: list[BrokerUsage], assignments: Assignments) -> list[BrokerUsage]:
-    replicas = Counter(broker_id for members in assignments for broker_id in members)
-    leaders = Counter(members[0] for members in assignments)
-    return [
-        host._replace(
-            replica_count=host.replica_count + replicas[host.broker_id],
-            leader_count=host.leader_count + leaders[host.broker_id],
-        )
-        for host in hosts
-    ]
 
 
 def _step(command: CreateTopic | AddPartitions) -> ChangeStep:
