@@ -262,15 +262,16 @@ class Admin:
         """Let partitions whose brokers are lost for good start again on other brokers, empty.
 
         All records of these partitions are given up: if one of their brokers comes back later, what
-        it has of them is not served any more. A partition with a replica on an active broker is
-        refused.
+        it has of them is not served any more. A partition with a leader, or with a replica on an
+        active broker, is left alone.
 
         Args:
             topic: its name.
             partitions: None: all of them.
 
         Returns:
-            The outcome for each partition; where it failed, nothing is given up.
+            The outcome for each partition; where it failed with a definite error, nothing is given
+            up. "led already": it has a leader, which an earlier try may have elected.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic, or partition. Definite.

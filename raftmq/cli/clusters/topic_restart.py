@@ -68,4 +68,6 @@ def restart_topic(
 
 
 def _told(one: Election) -> str:
-    return "starts empty" if one.outcome == "elected" else f"{one.outcome}: {one.error}"
+    if one.outcome == "led already":
+        return "led already: its broker is back, or an earlier try has started it empty"
+    return "starts empty" if one.error is None else f"{one.outcome}: {one.error}"

@@ -289,15 +289,16 @@ class Admin(GroupCalls):
         """Let partitions whose brokers are lost for good start again on other brokers, empty.
 
         All records of these partitions are given up: if one of their brokers comes back later, what
-        it has of them is not served any more. A partition with a replica on an active broker is
-        refused.
+        it has of them is not served any more. A partition with a leader, or with a replica on an
+        active broker, is left alone.
 
         Args:
             topic: its name.
             partitions: None: all of them.
 
         Returns:
-            The outcome for each partition; where it failed, nothing is given up.
+            The outcome for each partition; where it failed with a definite error, nothing is given
+            up. "led already": it has a leader, which an earlier try may have elected.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic, or partition. Definite.
@@ -309,7 +310,7 @@ class Admin(GroupCalls):
             self._cluster,
             topic,
             wanted,
-            is_unclean=True,
+            is_unclean=False,  # a broker of an earlier version would elect what lacks records
             starts_empty=True,
             deadline=self._deadline(),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -187,21 +188,62 @@ async def test_all_of_three_replicas_are_lost(autojump_clock: MockClock) -> None
 
 
 async def test_what_is_there_does_not_start_empty(autojump_clock: MockClock) -> None:
-    """A broker that has a replica is active: nothing is given up. No such partition; none is
-    active at all.
-    """
+    """It has a leader: nothing is given up. No such partition; no broker is active at all."""
     cluster = await cluster_of(None, None)
     await make(cluster, (1,))
     before = state_of(cluster)
     assert await elect(
         cluster, WantedElection(*KEY), WantedElection(ORDERS, 9), starts_empty=True
-    ) == [ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    ) == [ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert state_of(cluster) == before
     for broker_id in (1, 2):
         await fence(cluster, broker_id)
     assert await elect(cluster, WantedElection(*KEY), starts_empty=True) == [
         ErrorCode.INVALID_REPLICATION_FACTOR
     ]
+
+
+async def test_asked_twice_it_has_not_failed(autojump_clock: MockClock) -> None:
+    """A program asks again as the answer got lost: the partition has a leader, before the new
+    replica is the only one and after it.
+    """
+    cluster = await lost_partition()
+    assert await elect(cluster, WantedElection(*KEY), starts_empty=True) == [0]
+    for _ in range(2):
+        assert await elect(cluster, WantedElection(*KEY), starts_empty=True) == [
+            ErrorCode.ELECTION_NOT_NEEDED
+        ]
+        await propose_isr(cluster)
+
+
+async def test_lost_partitions_are_spread(autojump_clock: MockClock) -> None:
+    """Forty partitions are lost, and one of four brokers has fewest: not all of them go there."""
+    cluster = await cluster_of(*[None] * 5)
+    await make(cluster, *[(3,)] * 40, *[(1,), (2,), (4,)] * 2)
+    await fence(cluster, 3)
+    wanted = [WantedElection(ORDERS, number) for number in range(40)]
+    assert await elect(cluster, *wanted, starts_empty=True) == [0] * 40
+    partitions = cluster.nodes[NODE].image.partitions.values()
+    led = Counter(one.leader for one in partitions)
+    assert sorted(led.values()) == [11, 11, 12, 12]
+
+
+async def test_a_replica_with_records_comes_before_an_empty_one(autojump_clock: MockClock) -> None:
+    """An empty start was interrupted, and a replica that was not in sync is back: it is no more
+    refused than before, and an unclean election, which is what is advised, elects it.
+    """
+    cluster = await cluster_of(*[None] * 4)
+    await make(cluster, (3, 2), min_insync_replicas="1")
+    await fence(cluster, 2)
+    await fence(cluster, 3)
+    await said(cluster, ReassignPartition(*KEY, state_of(cluster).partition_epoch, (1, 4)))
+    await unfence(cluster, 2)
+    assert await elect(cluster, WantedElection(*KEY), starts_empty=True) == [
+        ErrorCode.INVALID_REQUEST
+    ]
+    assert await elect(cluster, WantedElection(*KEY), is_unclean=True) == [0]
+    state = state_of(cluster)
+    assert (state.leader, state.replicas, state.adding) == (2, (3, 2), ())
 
 
 async def test_a_start_that_was_interrupted(autojump_clock: MockClock) -> None:
