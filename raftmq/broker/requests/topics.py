@@ -125,8 +125,8 @@ class TopicPlanner:
         parse_topic_config(wanted.configs, feature_level=self._image.feature_level)
         try:
             assignments = self._assignments_of(wanted)
-        # A client that wants the topic to exist is not helped by "too few brokers".
-        except InvalidReplicationFactor:
+        # A client that wants the topic to exist is not helped by "too few brokers", or descriptors.
+        except (InvalidPartitions, InvalidReplicationFactor):
             if wanted.name in self._image.topic_ids:
                 raise TopicAlreadyExists(f"topic {wanted.name} exists already") from None
             raise

@@ -397,6 +397,8 @@ async def test_a_topic_that_a_broker_has_no_descriptors_for(autojump_clock: Mock
     assert [topic.name for topic in cluster.nodes[NODE].image.topics.values()] == ["a"]
     (late,) = await create(cluster, NewTopic("b", 5, 2))
     assert "and hosts 6" in late.message
+    (there,) = await create(cluster, fits)  # a program that makes sure of it as it starts
+    assert there.error == ErrorCode.TOPIC_ALREADY_EXISTS
     (elsewhere,) = await create(cluster, NewTopic("c", assignments=((1,),) * 50))
     assert elsewhere.error == ErrorCode.NONE
 
