@@ -118,10 +118,11 @@ class GroupRequests:
     async def describe(
         self, _context: RequestContext, request: DescribeGroups, _payload: Buffer
     ) -> Reply:
-        described = [await self._described(name) for name in request.groups]
+        deadline = trio.current_time() + CONFIRM_SECONDS_MAX  # for all: there may be a hundred
+        described = [await self._described(name, deadline) for name in request.groups]
         return Reply(DescribeGroupsReply(tuple(described)))
 
-    async def _described(self, name: str) -> DescribedGroup:
+    async def _described(self, name: str, deadline: float) -> DescribedGroup:
         try:
             check_name(name)
             slot = self._coordinator.slots.find(name)
@@ -132,7 +133,7 @@ class GroupRequests:
             # Its first commit may have been answered before this image shows it.
             if name not in image.groups and name not in image.offsets:
                 # A read barrier.
-                seconds = CONFIRM_SECONDS_MAX
+                seconds = max(deadline - trio.current_time(), 0)
                 image = await self._coordinator.confirm(slot, name, seconds=seconds)
             return _described(image, name)
         except RaftmqError as error:  # each group has its own error

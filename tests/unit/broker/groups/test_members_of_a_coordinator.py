@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import count, islice
 from typing import TYPE_CHECKING
 
+import pytest
 import trio
 
 from raftmq.broker.groups import coordinator as coordinator_module
@@ -37,7 +39,6 @@ from tests.unit.broker.groups.coordinating import (
 )
 
 if TYPE_CHECKING:
-    import pytest
     from trio.testing import MockClock
 
     from raftmq.broker.groups.coordinator import OwnedSlot
@@ -71,6 +72,17 @@ async def test_two_members_share_a_group(autojump_clock: MockClock) -> None:
         assert (described.state, len(described.members)) == ("Stable", 2)
         (listed,) = (await here.ask(ListGroups())).groups
         assert (listed.group, listed.state, listed.member_count) == (GROUP, "Stable", 2)
+
+
+async def test_unknown_groups_do_not_add_up(autojump_clock: MockClock) -> None:
+    """The quorum does not answer: five groups that are not known take no longer than one."""
+    same_slot = (name for name in map(str, count()) if slot_of(name) == slot_of(GROUP))
+    async with coordinating() as here:
+        here.link.is_cut = True
+        started = trio.current_time()
+        described = (await here.ask(DescribeGroups(tuple(islice(same_slot, 5))))).groups
+        assert {one.error for one in described} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        assert trio.current_time() - started == pytest.approx(10)
 
 
 async def test_a_part_is_told_once_the_plan_is_saved(autojump_clock: MockClock) -> None:
