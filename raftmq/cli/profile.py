@@ -18,7 +18,7 @@ def profile() -> None:
     They stand in ~/.config/raftmq/profiles.toml (or below $XDG_CONFIG_HOME), a table for each, with
     the keys bootstrap (addresses as for -b) and client_id:
 
-    [production] bootstrap = "host1:9292,host2:9292"
+    production = { bootstrap = "host1:9292,host2:9292" }
     """
 
 

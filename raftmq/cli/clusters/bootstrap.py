@@ -81,7 +81,11 @@ def _named_first(given: str | None, root: click.Context) -> tuple[str | None, st
     text: str | None = root.params.get("bootstrap")
     if text is not None and (is_typed["bootstrap"] or not is_typed["profile"]):
         return text, "-b" if is_typed["bootstrap"] else VARIABLE
-    return chosen_profile().bootstrap, f"--profile {root.params.get('profile')}"
+    named = chosen_profile().bootstrap
+    # A profile may have only a client id.
+    if named is None:
+        return text, VARIABLE
+    return named, f"--profile {root.params.get('profile')}"
 
 
 def _default() -> Address:

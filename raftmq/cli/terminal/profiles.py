@@ -73,7 +73,8 @@ def read_profiles() -> dict[str, Profile]:
 
 def _profile(name: str, table: Any, problems: list[str]) -> Profile:  # noqa: ANN401  # TOML's
     if not isinstance(table, dict):
-        problems.append(f'{name} = ...: expected a table, like [{name}] bootstrap = "host:9292"')
+        form = f'{name} = {{ bootstrap = "host:9292" }}'
+        problems.append(f"{name} = ...: expected a table, like {form}")
         return Profile()
     for key, value in table.items():
         if key not in Profile._fields:

@@ -46,6 +46,27 @@ def test_which_cluster_is_asked(file: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert run("--profile here topic list").exit_code == 0
 
 
+def test_a_profile_without_addresses(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has only a client id: the cluster of the environment is asked, not the default one."""
+    file.write_text('[ops]\nclient_id = "ops"\n')
+    with serve_bureau() as (_, address):
+        monkeypatch.setenv("RAFTMQ_BOOTSTRAP", str(address))
+        assert run("--profile ops topic list").exit_code == 0
+
+
+def test_examples_can_be_copied(file: Path) -> None:
+    """What the help shows, and what the refusal of a wrong table shows, is TOML."""
+    (example,) = [one.strip() for one in run("profile --help").stdout.splitlines() if "= {" in one]
+    file.write_text(example)
+    row = json.loads(run("profile list -o json").stdout)
+    assert row == {
+        "name": "production", "bootstrap": "host1:9292,host2:9292", "client_id": None,
+    }  # fmt: skip
+    file.write_text('prod = "h:1"')
+    file.write_text(run("profile list").stderr.partition(", like ")[2])
+    assert json.loads(run("profile list -o json").stdout)["bootstrap"] == "host:9292"
+
+
 def test_the_list(file: Path) -> None:
     """By name, and where it stands; nothing if there is no file."""
     assert run("profile list").stderr == f"raftmq: 0 in {file}\n"
