@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,19 @@ def test_probes_through_the_life_of_a_cluster(cluster: LocalCluster) -> None:
     assert [probe(cluster, 1, what) for what in ("live", "ready")] == [0, 0]
     cluster.stop(1)
     assert probe(cluster, 1, "ready") == 5
+
+
+def test_a_node_that_is_full_is_alive(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients have taken all of its places: it is not to be killed for that."""
+    monkeypatch.setenv("RAFTMQ_LIMITS__CONNECTIONS_MAX", "16")
+    cluster.start(1, 2, 3)
+    cluster.wait_ready()
+    with ExitStack() as clients:
+        for _ in range(20):
+            clients.enter_context(socket.create_connection(cluster.plan.address(1)))
+        assert [probe(cluster, 1, what) for what in ("live", "ready")] == [0, 5]
 
 
 def test_what_systemd_hears(cluster: LocalCluster, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import trio
 from raftmq.broker.settings import is_wildcard
 from raftmq.cli.nodes.node_settings import failure, settings_of
 from raftmq.cli.terminal.exits import CommandError, ExitCode
-from raftmq.errors import RaftmqError, Unreachable
+from raftmq.errors import Disconnected, RaftmqError, Unreachable
 from raftmq.rpc.network import TcpNetwork
 from raftmq.rpc.trio_channel import TrioConnector
 from raftmq.version import __version__
@@ -61,6 +61,10 @@ async def _probe(settings: BrokerSettings, probe: str) -> str:
             return ", which does not listen yet"
         raise CommandError(f"{who} does not listen: {error}", ExitCode.UNREACHABLE) from error
     except RaftmqError as error:
+        # Its event loop turns, and has no place for one more client: to kill it, and all others
+        # that the same clients come to, would help nobody.
+        if probe == LIVE and isinstance(error, Disconnected):
+            return ", which turns clients away (limits.connections_max)"
         raise CommandError(f"{who}: {error}", ExitCode.UNREACHABLE) from error
     if reply is None:
         what = f"{who} gave no answer in {ANSWER_SECONDS_MAX:g} s"
