@@ -315,7 +315,7 @@ def restart_empty(
     without a leader and asks; without a terminal it refuses unless --yes is given. A partition that
     an active broker has is left alone. Needs the quorum.
 
-    Exit code 1 if some partition could not start, 3 if there is no such topic.
+    Exit code 1 if some partition could not start, 3 if there is no such topic, or partition.
     """
     from raftmq.cli.clusters.topic_restart import restart_topic
 

@@ -14,6 +14,7 @@ from raftmq.cli.clusters.topic_reads import counted
 from raftmq.cli.terminal.exits import ExitCode
 from raftmq.cli.terminal.output import check_can_ask, confirm, write_json, write_table
 from raftmq.client.administration.checks import check_topic
+from raftmq.errors import UnknownTopicOrPartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +37,11 @@ def restart_topic(
 
     async def look(admin: Admin) -> list[PartitionDetails]:
         details = await admin.describe_topic(name)
+        count = len(details.partitions)
+        if partitions and max(partitions) >= count:  # or all would seem to be well
+            raise UnknownTopicOrPartition(
+                f"topic {name} has partitions 0 to {count - 1}, not {max(partitions)}"
+            )
         return [
             one
             for one in details.partitions

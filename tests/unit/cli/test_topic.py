@@ -258,12 +258,16 @@ def test_lost_partitions_start_empty(here: Here) -> None:
     assert result.stdout == "partition  outcome\n        2  starts empty\n"
     (body,) = here.bureau.asked(ElectLeaders)
     assert (body.starts_empty, [one.partition for one in body.partitions]) == (True, [2])
+    # Brokers of earlier versions know this wish alone, and would lose records that are there.
+    assert not body.is_unclean
     result = here.run("restart-empty lost -y -o json")
     assert json.loads(result.stdout) == {
         "name": "lost", "partition": 1, "outcome": "starts empty",
     }  # fmt: skip
     result = here.run("restart-empty lost -y")
     assert "no such partition lacks a leader, nothing to do" in result.stdout
+    result = here.run("restart-empty lost -p 1 -p 3 -y")
+    assert (result.exit_code, "partitions 0 to 2, not 3" in result.stderr) == (3, True)
 
 
 # -- what goes wrong ---------------------------------------------------------------------------
