@@ -15,6 +15,7 @@ from raftmq.errors import (
     NotLeaderOrFollower,
     RaftmqError,
     UnknownLeaderEpoch,
+    UnknownTopicId,
 )
 from raftmq.rpc.backoff import Backoff, Pauses
 from raftmq.wire.messages.corruption import ReportCorruption
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 NOWHERE = -1  # as an offset: nothing asked or reported in this session
 PAUSES = Pauses(0.05, 5.0)  # of one partition; the longest, for a full disk, spares the log file
 REPORT_SECONDS_MAX = 10.0  # the answer is ignored; this frees its place in flight
-# Leader or follower has not heard of an election yet: passes by itself, not worth a log line.
-PASSING = (FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower)
+# Leader or follower has not heard yet of an election, or of a topic made or deleted: passes by
+# itself, not worth a log line.
+PASSING = (FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower, UnknownTopicId)
 
 logger = logging.getLogger("raftmq.broker")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.broker.replication.fetch_exchange import FetchSettings
+from raftmq.errors import StorageError, UnknownTopicId
 from raftmq.model import Durability
 from raftmq.topic_config import TopicConfig
 from tests.unit.broker.copying import key_of, world
@@ -344,6 +345,23 @@ async def test_a_leader_that_has_not_heard_of_its_election_is_asked_again(
         assert await acknowledged(other, b"a") < 0.2
         leader = await found.brokers[1].take_up(led_by(1, 5, min_isr=2), 0)
         assert await acknowledged(leader, b"b") < 6
+
+
+async def test_a_leader_that_has_let_go_of_a_deleted_topic_first(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A follower asks once more before it has heard of the deletion: no warning for each
+    partition of each topic that is deleted. Whatever else it is told is one.
+    """
+    async with world(1, 2) as found:
+        await found.assign(led_by(1))
+        (fetcher,) = found.brokers[2].fetchers._by_leader.values()
+        followed = fetcher._followed[key_of(0)]
+        with caplog.at_level(logging.WARNING, "raftmq.broker"):
+            followed.pause_after(UnknownTopicId("topic t is not known to broker 1"))
+            assert not caplog.messages
+            followed.pause_after(StorageError("its disk has failed"))
+        assert len(caplog.messages) == 1
 
 
 async def test_a_disk_that_fails_stops_one_partition(
