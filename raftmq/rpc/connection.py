@@ -222,6 +222,7 @@ class Connection:
         reason: why it ended; empty before.
         heard_at: when the last byte arrived.
         end_level: of the log line about an end without a fault.
+        warns_of_stranger: whether one of another protocol, which comes now, is worth a warning.
         on_end: called once, with the reason.
     """
 
@@ -236,6 +237,7 @@ class Connection:
     ) -> None:
         self.name, self.limits = name, limits
         self.reason, self.end_level = "", logging.INFO
+        self.warns_of_stranger: Callable[[], bool] = lambda: True
         self.on_end: Callable[[str], object] = lambda _reason: None
         self.heard_at = trio.current_time()
         self.outbox = Outbox(stream, run_sync)
@@ -350,7 +352,7 @@ class Connection:
         logger.log(level, "connection ended: with=%s reason=%s", self.name, reason)
         self.on_end(reason)
 
-    async def finish(self, reason: str) -> None:
+    async def finish(self, reason: str, *, is_fault: bool = True) -> None:
         """End after everything was sent and the peer has had a moment to read it.
 
         Closing with unread bytes would make the kernel reset the connection, and discard the last
@@ -362,7 +364,7 @@ class Connection:
             await self.outbox.wait_empty()
             while await self._stream.receive_some(READ_BYTES):
                 pass  # discard requests that were under way, until the peer hangs up
-        self.end(reason, is_fault=True)
+        self.end(reason, is_fault=is_fault)
 
     def look_by(self, deadline: float) -> None:
         """Have deadlines checked then, or earlier."""
@@ -392,7 +394,7 @@ class Connection:
         if error.stranger == HTTP:
             self.outbox.put(HTTP_ANSWER)
             self.outbox.flush()
-        await self.finish(str(error))
+        await self.finish(str(error), is_fault=self.warns_of_stranger())
 
     async def _watch(self, look: Callable[[float], float]) -> None:
         while True:

@@ -16,6 +16,7 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import contextmanager, suppress
 from errno import EBADF, EMFILE, ENFILE, ENOBUFS, ENOMEM
+from math import inf
 from typing import TYPE_CHECKING, NoReturn, Protocol, TypeAlias
 
 import trio
@@ -47,6 +48,20 @@ PAUSE_SECONDS = 0.5  # long enough not to spin on a shortage, short for a client
 SAID_SECONDS = 60.0  # between two log lines about the same, or a shortage would fill the disk
 
 
+class Occasion:
+    """Whether to log something that may happen a thousand times a second: once a minute."""
+
+    def __init__(self) -> None:
+        self._next_at = -inf
+
+    def is_due(self) -> bool:
+        now = trio.current_time()
+        if now < self._next_at:
+            return False
+        self._next_at = now + SAID_SECONDS
+        return True
+
+
 class Acceptor:
     """`run` takes connections until it is cancelled; what `handler` raises ends it."""
 
@@ -60,7 +75,7 @@ class Acceptor:
         self._listener, self._handler, self._name = listener, handler, name
         self._spare: int | None = None  # descriptor of /dev/null
         self._refused = 0
-        self._log_again_at = -float("inf")
+        self._of_refused = Occasion()
 
     async def run(self) -> NoReturn:
         self._keep_spare()
@@ -105,9 +120,7 @@ class Acceptor:
         self._keep_spare()
 
     def _say(self, reason: str) -> None:
-        now = trio.current_time()
-        if now >= self._log_again_at:  # once in SAID_SECONDS, with the count so far
-            self._log_again_at = now + SAID_SECONDS
+        if self._of_refused.is_due():  # with the count so far
             logger.warning(
                 "connections are not accepted: listener=%s reason=%s refused=%d:"
                 " allow the process more descriptors",

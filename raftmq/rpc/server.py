@@ -8,7 +8,6 @@ connection harms no other: an error of one ends that one; only a broken invarian
 from __future__ import annotations
 
 import logging
-import math
 import reprlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -29,7 +28,7 @@ from raftmq.errors import (
 from raftmq.rpc.arrival import Arrival
 from raftmq.rpc.connection import Connection
 from raftmq.rpc.context import ANONYMOUS, Listener, RequestContext, ServerIdentity
-from raftmq.rpc.network import SAID_SECONDS, TcpStream
+from raftmq.rpc.network import Occasion, TcpStream
 from raftmq.rpc.protocol import BROKER_CONNECTIONS_MAX, RpcLimits
 from raftmq.rpc.reply import NOBODY, PendingReply, Reply, memory_bytes, payload_length
 from raftmq.rpc.request_memory import RequestMemory
@@ -501,7 +500,8 @@ class RpcServer:
         self._guests: set[int] = set()  # of clients, on the listener for brokers
         # Separate memory, so that clients cannot hold up replication (decision 0029).
         self._rooms = [RequestMemory(self._limits.unhandled_bytes_max) for _ in (False, True)]
-        self._refused, self._log_again_at = 0, -math.inf  # logged once a minute
+        self._refused = 0
+        self._of_refused, self._of_strangers = Occasion(), Occasion()
 
     @property
     def connections(self) -> int:
@@ -531,6 +531,7 @@ class RpcServer:
         )
         if not listener.is_for_brokers:  # clients come and go, and probes of machines every second
             connection.end_level = logging.DEBUG
+        connection.warns_of_stranger = self._of_strangers.is_due
         stranger = RequestContext(principal, listener, "", number, peer)
         session = ServedConnection(
             self._service,
@@ -587,8 +588,7 @@ class RpcServer:
     def _log_refused(self, listener: Listener, count: int) -> None:
         """Log once a minute, not for each connection."""
         self._refused += 1
-        if trio.current_time() >= self._log_again_at:  # the counter still counts the others
-            self._log_again_at = trio.current_time() + SAID_SECONDS
+        if self._of_refused.is_due():  # the counter still counts the others
             logger.warning(
                 "connections are closed at once: listener=%s open=%d refused=%d so far",
                 listener.name,

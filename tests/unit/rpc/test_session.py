@@ -118,6 +118,22 @@ async def test_a_browser_is_answered_in_its_own_words(
     assert "an HTTP request came" in caplog.text
 
 
+async def test_a_health_check_by_http_does_not_flood_the_log(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody has pointed one at this port, which asks each second: a warning once a minute."""
+    server = new_server(ECHO)
+    for _ in range(90):
+        async with connected(server, CLIENTS) as stream:
+            await stream.send_all(b"GET /health HTTP/1.1\r\n\r\n")
+            while await stream.receive_some():
+                pass
+        await trio.sleep(1)
+    levels = [one.levelno for one in caplog.records if "an HTTP request came" in one.message]
+    assert levels.count(logging.WARNING) in (2, 3)
+    assert logging.INFO not in levels
+
+
 @pytest.mark.parametrize(
     ("first", "level", "what"),
     [
