@@ -189,7 +189,7 @@ class ProducerSender:
             for queue in ready:
                 if not self._may_be_numbered(queue):  # the id's arrival wakes us
                     continue
-                place = self._led_place(queue, routes, now)
+                place = self._led_place(topic, queue, routes, now)
                 if place is not None:
                     batches = self._take(topic, queue, now, is_hurried=is_hurried)
                     self._encode(queue, place, batches, by_leader, now)
@@ -341,7 +341,9 @@ class ProducerSender:
         queue.problem = queue.numbering.why_not()
         return False
 
-    def _led_place(self, queue: PartitionQueue, routes: Routes, now: float) -> LeaderPlace | None:
+    def _led_place(
+        self, topic: TopicQueues, queue: PartitionQueue, routes: Routes, now: float
+    ) -> LeaderPlace | None:
         """Where the partition's leader is; None without a leader, then the queue pauses."""
         place = routes.find(queue.topic, queue.partition)
         if place is not None and place.leader != ABSENT:
@@ -349,6 +351,9 @@ class ProducerSender:
         problem = "no leader" if place is not None else "there is no such partition any more"
         queue.on_failure(LeaderNotAvailable(problem), now, at_once=False)
         routes.doubt(queue.topic)
+        # Its batch may stay open for long: what comes without a key must not join it.
+        if queue.open is not None:
+            topic.dealer.turn(queue.partition, queue.open.byte_count)
         return None
 
     def _take(

@@ -16,8 +16,11 @@ from raftmq.client.producer.partitioners import (
     MISSED_BYTES_MAX,
     StickyPartitioner,
 )
+from raftmq.errors import DeliveryTimedOut
 from raftmq.wire.batch.header import iter_batches
+from raftmq.wire.bodies import ABSENT
 from tests.unit.client.logs import Appended, Partition
+from tests.unit.client.producer.sending_model import Model
 from tests.unit.client.producer.shell import open_producer
 from tests.unit.client.world import World
 
@@ -118,6 +121,31 @@ def test_only_who_has_the_turn_loses_it() -> None:
     current = dealer.current(8)
     dealer.turn((current + 1) % 8, 1000)
     assert dealer.current(8) == current
+
+
+def test_whose_leader_is_lost_while_its_batch_is_open() -> None:
+    """A record a second, and the partition that has the turn loses its leader: the records that
+    wait there by then are late, and those after them go to the others (A4.4)."""
+    model = Model(3, linger_ms=0, delivery_timeout_ms=20_000, request_timeout_ms=10_000)
+    model.learn()
+    model.step()
+    model.topic.know(3)
+    model.topic.dealer = StickyPartitioner(
+        lambda each: math.inf if model.leaders[each] == ABSENT else 0, Random(1)
+    )
+    model.topic._deal = model.topic.dealer.current
+    model.leaders[model.topic.dealer.current(3)] = ABSENT
+    model.learn()
+    for _ in range(60):
+        model.hand_in(None)
+        for _ in range(3):
+            if model.step().unknown_topics:
+                model.learn()
+            for request in list(model.requests):
+                model.draw_answer(request, 0.0)
+        model.now += 1.0
+    late = [number for number, each in model.outcomes.items() if isinstance(each, DeliveryTimedOut)]
+    assert (late, len(model.outcomes)) == ([0], 60)
 
 
 class CountedPartition(Partition):
