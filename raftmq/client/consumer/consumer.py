@@ -179,14 +179,16 @@ class Consumer(Openable):
         assert self._tasks is not None, "left before it was entered"
         problem = await self._leave(error)
         self._one.close()
-        self._signal.on_news()
         self._tasks.cancel_scope.cancel()
-        with one_error():
-            # A cancellation must go through the task group, which may own it.
-            if isinstance(error, Exception):
-                await self._tasks.__aexit__(None, None, None)
-                return False
-            await self._tasks.__aexit__(kind, error, traceback)
+        try:
+            with one_error():
+                # A cancellation must go through the task group, which may own it.
+                if isinstance(error, Exception):
+                    await self._tasks.__aexit__(None, None, None)
+                    return False
+                await self._tasks.__aexit__(kind, error, traceback)
+        finally:
+            self._signal.on_news()  # a task that still waits is told of an error that it ended with
         if problem is not None and error is None:  # an error of the program comes first
             raise problem
         return False

@@ -276,6 +276,10 @@ class Dispatcher:
         except RaftmqError as error:  # the next step tries again; batches time out on their own
             self.accumulator.topics[topic].problem = error
             logger.info("metadata: topic=%s reason=%s", topic, error)
+            if isinstance(error, Closed):  # the client: nothing will be known any more
+                self._sending.fail_topic(self.accumulator.topics[topic], error)
+                self._wake_waiters()
+                return
             # The next step asks again at once; this keeps a cluster that refuses from being
             # flooded.
             await anyio.sleep(self._options.retry_backoff_ms / 1000)

@@ -239,12 +239,12 @@ class ProducerSender:
                 topic.fences.problem = error
                 if not error.retriable:
                     self._end(error)
-                    self._fail_topic(topic, error)
+                    self.fail_topic(topic, error)
 
     def fail_all(self, error: RaftmqError) -> None:
         """Fail all batches that wait; none is in flight any more."""
         for topic in list(self._accumulator.topics.values()):
-            self._fail_topic(topic, error)
+            self.fail_topic(topic, error)
 
     # -- before ----------------------------------------------------------------------------
 
@@ -269,7 +269,7 @@ class ProducerSender:
             topic.missing_since = now
         # A topic that was just created is unknown to some brokers for a moment.
         if not error.retriable or now >= topic.missing_since + MISSING_SECONDS:
-            self._fail_topic(topic, error)
+            self.fail_topic(topic, error)
 
     def _drop_gone(self, topic: TopicQueues, known: TopicRoutes) -> None:
         """Fail what waits for partitions that no longer exist: the topic was deleted and made anew
@@ -290,7 +290,8 @@ class ProducerSender:
                     queue.drop(batch)
                     self._give_up(batch, gone)
 
-    def _fail_topic(self, topic: TopicQueues, error: RaftmqError) -> None:
+    def fail_topic(self, topic: TopicQueues, error: RaftmqError) -> None:
+        """Fail what waits; requests in flight have answers of their own."""
         topic.missing_since = None
         if topic.waiting:  # records that waited for metadata are lost to the order
             self._end(error)

@@ -93,6 +93,49 @@ async def test_what_was_not_delivered_is_raised_when_it_is_closed(raftmq_broker:
 
 
 @on_trio_and_asyncio
+async def test_the_client_is_closed_first(raftmq_broker: Server, raftmq_topic: str) -> None:
+    """What its producers and consumers wait for fails with Closed, long before any timeout: also a
+    record whose topic nobody knows yet."""
+    mq = await raftmq.connect(raftmq_broker.bootstrap).open()
+    await mq.admin.create_topic(raftmq_topic)
+    producer, consumer = await mq.producer().open(), await mq.consumer(raftmq_topic).open()
+
+    async def read() -> None:
+        with pytest.raises(Closed, match="the client has been closed"):
+            await anext(consumer)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        await anyio.wait_all_tasks_blocked()
+        await mq.aclose()
+        with anyio.fail_after(5), pytest.raises(Closed, match="the client has been closed"):
+            await producer.send(raftmq_topic, b"x")
+    for each in (producer, consumer):
+        await each.aclose()
+
+
+@on_trio_and_asyncio
+async def test_who_waits_for_records_hears_of_the_error(
+    raftmq_broker: Server, raftmq_topic: str
+) -> None:
+    """The background of a consumer breaks: the Closed of the task that waits names the error."""
+
+    async def fail() -> None:
+        raise ValueError("broken")
+
+    async with raftmq.connect(raftmq_broker.bootstrap) as mq:
+        await mq.admin.create_topic(raftmq_topic)
+        consumer = await mq.consumer(raftmq_topic).open()
+        assert consumer._tasks is not None
+        consumer._tasks.start_soon(fail)
+        with pytest.raises(Closed, match="broken") as info:
+            await anext(consumer)
+        assert isinstance(info.value.__cause__, ValueError)
+        with pytest.raises(ValueError, match="broken"):
+            await consumer.aclose()
+
+
+@on_trio_and_asyncio
 async def test_a_second_open() -> None:
     """While it is open, after it was closed, and within a block: refused; it stays as it is."""
     door = await Door().open()
