@@ -197,6 +197,7 @@ class Consumer(Openable):
         """Leave the group, if there is one; callbacks may still commit meanwhile. Its error is
         returned, not raised: the tasks have to end in any case.
         """
+        error = error or self._failure
         was_open, self._is_open = self._is_open, False
         if self._membership is None or not was_open:  # never joined
             return None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
+from raftmq.client.consumer.consumer import Consumer
 from raftmq.errors import RaftmqError
 from tests.unit.client.consumer.reading import take
-from tests.unit.client.group.grouped import grouped, until
+from tests.unit.client.group.grouped import MEMBER, grouped, until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -76,3 +78,26 @@ async def test_all_of_it_is_cancelled(autojump_clock: MockClock) -> None:
         assert trio.current_time() - began_at < 0.2
         assert here.committed(0) == 6
         await until(lambda: here.saved().members == (), seconds=0.5)
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_failed"), [("batch", True), ("record", True), ("batch", False)]
+)
+async def test_closed_in_finally(mode: str, is_failed: bool, autojump_clock: MockClock) -> None:
+    """Opened and closed without a block: over an error, the record that the program was working on
+    is not committed, as at the end of a block; without one it is (A11.2)."""
+    async with grouped(1) as here, here.connected("a") as cluster:
+        here.append(0, *NINE)
+
+        async def read_two() -> None:
+            c = await Consumer(cluster, ("orders",), MEMBER | {"commit": mode}).open()
+            try:
+                await take(c, 2)
+                if is_failed:
+                    raise ValueError("bad")
+            finally:
+                await c.aclose()
+
+        with pytest.raises(ValueError, match="bad") if is_failed else nullcontext():
+            await read_two()
+        assert here.committed(0) == (1 if is_failed else 2)
