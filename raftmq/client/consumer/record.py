@@ -74,7 +74,7 @@ class ConsumerRecord(msgspec.Struct, frozen=True, eq=False):
         """
         try:
             return json.loads(self.value if isinstance(self.value, str) else self._bytes("JSON"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # it is nested too deep
             raise UndecodableRecord.of(self, f"value: no JSON: {error}") from error
 
     @property

@@ -57,6 +57,7 @@ def test_text_and_json() -> None:
         (None, "text", "value: None, not bytes of text"),
         (b"{", "json", "value: no JSON: Expecting property name"),
         (b"\xff", "json", "value: no JSON: "),
+        (b"[" * 200_000, "json", "value: no JSON: maximum recursion depth"),
         (None, "json", "value: None, not bytes of JSON"),
         ({"a": 1}, "json", "value: a dict, not bytes of JSON"),
     ],
