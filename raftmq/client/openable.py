@@ -10,7 +10,6 @@ calls raise in between.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import anyio
@@ -30,9 +29,6 @@ class Openable(AsyncBlock):
 
     _is_open: bool
     _background: _Background | None = None
-    # That the program handles while it closes: as an error of the block for a consumer, but not for
-    # a producer, whose own failures it would hide.
-    _failure: BaseException | None = None
 
     async def open(self) -> Self:
         """Open it as `async with` does, until `aclose()`; another task may call that.
@@ -57,8 +53,9 @@ class Openable(AsyncBlock):
         """Close what `open()` has opened, as the end of the block does; in any task.
 
         Does nothing if it is closed already, or was never opened. Cancelling this closes it at
-        once: records that were not sent yet are given up. While the program handles an error, as in
-        `finally`, a member of a group does not commit the record or batch that it had in hand.
+        once: records that were not sent yet are given up. A member of a group commits what is done,
+        but not the record or batch that was handed out last, unless `commit()` was called for it:
+        the task that reads may still be at work on it.
 
         Raises:
             InvalidRequest: `async with` has opened it, and its end closes it; or another event loop
@@ -66,7 +63,6 @@ class Openable(AsyncBlock):
             RaftmqError: what the end of the block would raise, and errors that closed it before.
         """
         if self._background is not None:
-            self._failure = sys.exception()  # of whoever awaits this, too
             await self._background.close()
         elif self._is_open:
             raise InvalidRequest(

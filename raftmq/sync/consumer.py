@@ -9,6 +9,7 @@ consumer in the loop, are written by `python -m tests.sync_source`.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from contextlib import suppress
 from threading import Lock, get_ident
@@ -117,9 +118,10 @@ class Consumer(BlockingBlock):
     def close(self) -> None:
         """Fetch nothing more. Does nothing the second time.
 
-        A member of a group leaves it; records that were handed out count as done.
+        A member of a group leaves it; records that were handed out count as done. While the
+        program handles an error, as in `finally`, what was handed out last does not.
         """
-        self._close(None)
+        self._close(sys.exception())
 
     def _close(self, error: BaseException | None) -> None:
         with self._lock:

@@ -197,18 +197,19 @@ class Consumer(Openable):
         """Leave the group, if there is one; callbacks may still commit meanwhile. Its error is
         returned, not raised: the tasks have to end in any case.
         """
-        error = error or self._failure
         was_open, self._is_open = self._is_open, False
         if self._membership is None or not was_open:  # never joined
             return None
-        if error is None:
-            # A block that ends without an error has finished all records it was handed.
+        # A block that ends without an error has finished all records it was handed. `aclose` may be
+        # called from another task, or in `finally`, in the midst of a record.
+        is_finished = error is None and self._background is None
+        if is_finished:
             self._finish()
         else:
             self._one.stop()
         self._is_leaving = True
         try:
-            return await self._membership.leave(error)
+            return await self._membership.leave(error, is_finished=is_finished)
         except Exception as problem:  # from `on_rebalance`
             return problem
         finally:

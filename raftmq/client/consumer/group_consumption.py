@@ -262,9 +262,12 @@ class GroupConsumption:
             # Ends when the coordinator has answered with the committed offsets.
             await self.member.resume(self._own)
 
-    async def leave(self, error: BaseException | None) -> Exception | None:
-        """Commit what was handed out, unless the program has failed over it (`error`), and leave
-        the group.
+    async def leave(self, error: BaseException | None, *, is_finished: bool) -> Exception | None:
+        """Commit what is done, and leave the group.
+
+        Args:
+            error: of the program.
+            is_finished: what was handed out last is done, too.
 
         Returns:
             What has gone wrong with that, unless it was raised before.
@@ -280,7 +283,7 @@ class GroupConsumption:
                 # One attempt each, within the hurried time.
                 await self.member.leave_at_once()
             else:
-                await self.member.leave(is_clean=error is None)
+                await self.member.leave(is_clean=is_finished)
         return self.member.problem if known is None else None
 
     def on_metadata(self) -> None:
