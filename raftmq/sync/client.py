@@ -8,7 +8,7 @@ between the handover queue and the producer in the loop. Parameters and docstrin
 from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from raftmq.client import client as asynchronous
 from raftmq.client.blocks import BlockingBlock
@@ -22,13 +22,14 @@ from raftmq.sync.loop import Loop
 from raftmq.sync.producer import Producer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
     from typing import Never, Self, Unpack
 
     from raftmq.client.consumer.options import ConsumerArguments
     from raftmq.client.producer.options import ProducerArguments
 
+T = TypeVar("T")
 BUFFER_BYTES_MIN = 64 << 10  # the smallest buffer_memory that a producer accepts
 # How long the interpreter's exit waits for a client whose block was never left.
 EXIT_SECONDS_MAX = 2.0
@@ -146,7 +147,7 @@ class Client(BlockingBlock):
             BUFFER_BYTES_MIN,
         )
         options["buffer_memory"] = rest
-        producer = self._client.producer(**options)
+        producer = self._made(lambda: self._client.producer(**options))
         return Producer(self._loop, producer, handover_bytes)
 
     def consumer(self, *topics: str, **options: Unpack[ConsumerArguments]) -> Consumer:
@@ -164,4 +165,15 @@ class Client(BlockingBlock):
             Closed: outside of the client's block.
         """
         self._loop.check_process()
-        return Consumer(self._loop, self._client.consumer(*topics, **options), self._consumers)
+        consumer = self._made(lambda: self._client.consumer(*topics, **options))
+        return Consumer(self._loop, consumer, self._consumers)
+
+    def _made(self, make: Callable[[], T]) -> T:
+        """Made in the loop: the program's thread may run one of its own, as in a notebook, to which
+        events that are made there would belong.
+        """
+
+        async def in_loop() -> T:
+            return make()
+
+        return self._loop.call(in_loop)

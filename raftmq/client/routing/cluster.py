@@ -285,7 +285,8 @@ class Cluster:
         self._peers = Peers(connector, random=random)
         self._experience = Experience()
         self._sources = Sources(bootstrap, connector, self._peers, random, self._experience)
-        self._refreshing = Refreshing(self._learn, random)
+        # Made where its loop runs: where the program calls `connect`, another one may.
+        self._refreshing: Refreshing
         self._tasks: TaskGroup | None = None
         self._scope: anyio.CancelScope | None = None  # of its tasks; made where there is a loop
         self._is_open = False
@@ -295,6 +296,7 @@ class Cluster:
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._scope = anyio.CancelScope(shield=True)
+        self._refreshing = Refreshing(self._learn, self._random)
         self._tasks.start_soon(self._run, self._scope)
         self._is_open = True
         return self
