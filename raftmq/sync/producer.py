@@ -159,7 +159,12 @@ class Producer(BlockingBlock):
             ),
             limit,
         )
-        return delivery._result(limit)
+        try:
+            return delivery._result(limit)
+        except RequestTimedOut as error:
+            if delivery.is_done:  # the outcome of the record
+                raise
+            raise RequestTimedOut(f"{error}{self._producer._awaited(topic)}").at(topic) from None
 
     def enqueue(
         self,

@@ -225,6 +225,11 @@ class Dispatcher:
         for request in step.requests:
             self.statistics.requests += 1
             self._tasks.start_soon(self._perform, request)
+        for late in step.overdue:
+            logger.warning(
+                "delivery takes long: topic=%s partition=%d seconds=%.0f reason=%s",
+                *late,
+            )
         for topic in step.unknown_topics:
             self._refresh_soon(topic)
         for topic in step.unfenced_topics:

@@ -226,6 +226,7 @@ class PartitionQueue:
         not_before: time until which nothing leaves, because the last attempt failed (backoff).
         open: the last batch, while it takes records.
         problem: why its batches wait, or the last attempt failed; the cause of a delivery timeout.
+        is_overdue: its batches wait for long, and that was reported.
         queued_bytes: of the batches that wait here.
     """
 
@@ -244,6 +245,7 @@ class PartitionQueue:
         self.not_before, self.queued_bytes = -math.inf, 0
         self.open: ProducerBatch | None = None
         self.problem: RaftmqError | None = None
+        self.is_overdue = False
         self._options, self._backoff = options, backoff
         self._batches: deque[ProducerBatch] = deque()
         self._limit: _Limit | None = None
@@ -340,7 +342,7 @@ class PartitionQueue:
         self.in_flight.remove(batches)
 
     def on_success(self) -> None:
-        self.not_before, self.problem = -math.inf, None
+        self.not_before, self.problem, self.is_overdue = -math.inf, None, False
         self._backoff.reset()
 
     def on_failure(self, problem: RaftmqError | None, now: float, *, at_once: bool) -> None:

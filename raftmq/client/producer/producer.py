@@ -573,6 +573,21 @@ class Producer(Openable):
             self._buffer_pool.give_back(size)
             self._check_open()
 
+    def _awaited(self, name: str) -> str:
+        """For blocking programs that wait no longer: what records of a topic wait for; empty: not
+        known.
+        """
+        topic = self._accumulator.topics.get(name)
+        if topic is None:
+            return ""
+        if topic.missing_since is not None:
+            return ": brokers know no such topic so far"
+        if topic.waiting:
+            return f": {topic.problem or 'no broker has named its partitions yet'}"
+        problems = [(one.partition, one.problem) for one in list(topic.busy.values())]
+        told = [f": partition {number}: {error}" for number, error in problems if error is not None]
+        return told[0] if told else ""
+
     def _why_full(self, size: int) -> str:
         return (
             f"{self._buffer_pool.used_bytes} bytes wait or are on their way, {size} more do "

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftmq.client.producer.batch import NUMBER_REFUSALS, BatchMetadata
 from raftmq.client.producer.partition_queue import RequestPart, blamed, may_split, ready_now
+from raftmq.client.producer.statistics import hinted, late, located
 from raftmq.client.routing.routes import no_topic
 from raftmq.errors import (
     DeliveryTimedOut,
@@ -118,6 +119,15 @@ HEADERS_SHARE_MAX = 1 / 8  # of a request's bytes: small batches have much heade
 MISSING_SECONDS = 5.0  # a new topic may not have reached every broker's metadata yet
 
 
+class Overdue(NamedTuple):
+    """Batches of a partition that have waited for so many seconds, and why, if that is known."""
+
+    topic: str
+    partition: int
+    seconds: float
+    reason: RaftmqError | None
+
+
 class SenderStep(NamedTuple):
     """What to do now, and when to take the next step at the latest.
 
@@ -128,6 +138,7 @@ class SenderStep(NamedTuple):
             the answer.
         unfenced_topics: whose partitions must be fenced for the producer's name; `on_fenced` takes
             their answers.
+        overdue: what has waited longer than a request may take, to be logged.
     """
 
     requests: list[ProduceRequest]
@@ -135,6 +146,7 @@ class SenderStep(NamedTuple):
     look_at: float
     is_id_wanted: bool = False
     unfenced_topics: Sequence[str] = ()
+    overdue: Sequence[Overdue] = ()
 
 
 class ProducerSender:
@@ -154,6 +166,7 @@ class ProducerSender:
         self._ids, self._named = accumulator.ids, accumulator.named
         # Errors after which an idempotent producer goes on in a new epoch; one with a name cannot.
         self._renumbered = NUMBER_REFUSALS if self._named is None else ()
+        self._overdue: list[Overdue] = []  # for the next step to return
 
     def step(self, routes: Routes, now: float, *, is_hurried: bool) -> SenderStep:
         """Requests that leave now. They count as in flight until `on_answer`, which must follow
@@ -195,7 +208,10 @@ class ProducerSender:
                     self._encode(queue, place, batches, by_leader, now)
                 look_at = min(look_at, queue.ready_at(is_hurried=is_hurried))
         is_id_wanted = self._ids is not None and self._ids.is_wanted
-        return SenderStep(self._requests(by_leader, now), unknown, look_at, is_id_wanted, unfenced)
+        overdue, self._overdue = self._overdue, []
+        return SenderStep(
+            self._requests(by_leader, now), unknown, look_at, is_id_wanted, unfenced, overdue
+        )
 
     def on_answer(
         self,
@@ -295,7 +311,7 @@ class ProducerSender:
         topic.missing_since = None
         if topic.waiting:  # records that waited for metadata are lost to the order
             self._end(error)
-        self._accumulator.fail_waiting(topic, _located(error, topic.name))
+        self._accumulator.fail_waiting(topic, located(error, topic.name))
         for queue in topic.busy.values():
             for batch in list(queue):
                 queue.drop(batch)
@@ -333,6 +349,8 @@ class ProducerSender:
                 self._give_up(first, self._timed_out(topic, queue))
             if first is not None:
                 times.append(first.opened_at)
+            if not queue.is_overdue:
+                self._note_overdue(topic, queue, now)
         return self._deadline_of(min(times, default=math.inf))
 
     def _may_be_numbered(self, queue: PartitionQueue) -> bool:
@@ -483,8 +501,7 @@ class ProducerSender:
                 may_pass = error.retriable or isinstance(error, self._renumbered)
                 # A late batch fails with the timeout only if it would have been sent again in time.
                 is_out_of_time = is_late and (may_pass or batch in innocent)
-                late = _late(self._options.delivery_seconds, error) if is_out_of_time else error
-                self._give_up(batch, late)
+                self._give_up(batch, self._too_late(error) if is_out_of_time else error)
         if numbering is not None and (
             # A sent batch was given up, or the broker does not accept this epoch's numbers.
             len(again) < len(batches) or isinstance(error, self._renumbered)
@@ -518,14 +535,30 @@ class ProducerSender:
 
     def _timed_out(self, topic: TopicQueues, queue: PartitionQueue) -> DeliveryTimedOut:
         """Of a batch that waits or is in flight."""
+        return self._too_late(self._reason(topic, queue))
+
+    def _too_late(self, reason: RaftmqError | None) -> DeliveryTimedOut:
+        return late(self._options.delivery_seconds, hinted(reason, acks=self._options.acks))
+
+    def _reason(self, topic: TopicQueues, queue: PartitionQueue) -> RaftmqError | None:
+        """Why batches of a partition wait, as far as it is known."""
         reason = queue.problem or topic.problem
         if reason is None and queue.in_flight:
             reason = RequestTimedOut("the leader has not answered what was sent to it")
-        return _late(self._options.delivery_seconds, reason)
+        return reason
+
+    def _note_overdue(self, topic: TopicQueues, queue: PartitionQueue, now: float) -> None:
+        """Have it reported, once until the partition accepts something again."""
+        batch = next(chain(queue.on_their_way(), queue), None)
+        seconds = 0.0 if batch is None else now - batch.opened_at
+        if seconds * 1000 >= self._options.request_timeout_ms:
+            queue.is_overdue = True
+            reason = hinted(self._reason(topic, queue), acks=self._options.acks)
+            self._overdue.append(Overdue(topic.name, queue.partition, seconds, reason))
 
     def _give_up(self, batch: ProducerBatch, error: RaftmqError) -> None:
         """Settle a batch with an error, as OutcomeUnknown if any attempt may have appended it."""
-        outcome = _located(error, batch.topic, batch.partition)
+        outcome = located(error, batch.topic, batch.partition)
         self._end(outcome)
         if batch.may_have_happened:
             count = batch.unskipped_count
@@ -539,21 +572,6 @@ class ProducerSender:
         """A named producer ends: a later batch would be counted by the next run as the lost one."""
         if self._named is not None:
             self._named.end(error)
-
-
-def _located(error: RaftmqError, topic: str, partition: int | None = None) -> RaftmqError:
-    """Add topic and partition, unless it has them: the error that ended a named producer keeps
-    those of the partition where it happened.
-    """
-    return error.at(topic, partition) if error.topic is None else error.copied()
-
-
-def _late(seconds: float, reason: RaftmqError | None) -> DeliveryTimedOut:
-    late = DeliveryTimedOut(
-        f"not delivered within {seconds:g} s" + (f": {reason}" if reason else "")
-    )
-    late.__cause__ = reason
-    return late
 
 
 def _is_elsewhere(place: LeaderPlace | None, tried: LeaderPlace) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.errors import RaftmqError
+from raftmq.errors import DeliveryTimedOut, RaftmqError, RequestTimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,3 +95,36 @@ class Failures:
             records = "record" if total == 1 else "records"
             error.add_note(f"{total} {records} or more ended so, and no other call has reported it")
             raise error
+
+
+# -- Texts ----------------------------------------------------------------------------------------
+# What errors of batches say: where, and why they were given up.
+
+
+REPLICAS_HINT = (
+    ": most likely it waits for replicas, as brokers are down; `raftmq cluster health` names them"
+)
+
+
+def located(error: RaftmqError, topic: str, partition: int | None = None) -> RaftmqError:
+    """Add topic and partition, unless it has them: the error that ended a named producer keeps
+    those of the partition where it happened.
+    """
+    return error.at(topic, partition) if error.topic is None else error.copied()
+
+
+def late(seconds: float, reason: RaftmqError | None) -> DeliveryTimedOut:
+    late = DeliveryTimedOut(
+        f"not delivered within {seconds:g} s" + (f": {reason}" if reason else "")
+    )
+    late.__cause__ = reason
+    return late
+
+
+def hinted(reason: RaftmqError | None, *, acks: int | str) -> RaftmqError | None:
+    """With the likely cause of silence: a leader that lives answers once its replicas have it, and
+    clients do not know which of these are in sync.
+    """
+    if not isinstance(reason, RequestTimedOut) or acks in (0, 1):
+        return reason
+    return RequestTimedOut(f"{reason}{REPLICAS_HINT}")

@@ -70,6 +70,17 @@ def test_the_message_names_the_programs_number(
             producer.enqueue(raftmq_topic, b"x").result(0.025)
 
 
+def test_the_message_says_what_the_record_waits_for(client: raftmq.sync.Client) -> None:
+    """A topic that there is not: named, also as `topic`, long before that is certain."""
+    with client.producer() as producer:
+        with pytest.raises(
+            RequestTimedOut, match=r"^nope: no result .* know no such topic"
+        ) as caught:
+            producer.send("nope", b"x", timeout=0.5)
+        assert caught.value.topic == "nope"
+        client.admin.create_topic("nope")  # else leaving the block raises for the record
+
+
 def test_serializers_run_in_the_programs_thread(
     client: raftmq.sync.Client, raftmq_topic: str
 ) -> None:

@@ -376,3 +376,25 @@ async def test_a_defect_of_the_producer_is_told(autojump_clock: MockClock) -> No
         assert str(caught) == "broken"
         assert used_bytes(producer) == 0
         assert len(requests(stage.world)) == 0
+
+
+@pytest.mark.parametrize("acks", ["all", 1])
+async def test_a_leader_that_waits(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, acks: Any
+) -> None:
+    """A leader does not answer, as its followers are down: once a request may not take longer, one
+    warning for each time that the partition fails; with acks=all it names the likely reason, as
+    the error does."""
+    options = {"acks": acks, "request_timeout_ms": 1000, "delivery_timeout_ms": 5000}
+    async with open_producer(**options) as (world, producer):
+        for _ in range(2):
+            world.brokers[1].produces += [silent] * 9
+            with pytest.raises(OutcomeUnknown) as caught:
+                await producer.send("t", b"x")
+            world.brokers[1].produces.clear()
+            await producer.send("t", b"y")
+    said = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    assert len(said) == 2
+    assert "topic=t partition=0 seconds=1 reason=" in said[0]
+    for text in (*said, str(caught.value)):
+        assert ("most likely it waits for replicas" in text) is (acks == "all")
