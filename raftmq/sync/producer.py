@@ -256,8 +256,7 @@ class Producer(BlockingBlock):
         # Checked in this thread, so that the caller gets the error, not the loop.
         if timestamp is not None:
             given_timestamp(timestamp)
-        if on_delivery is not None:
-            check_callback(on_delivery)
+        check_callback(on_delivery)
         named = {
             "key": key,
             "headers": headers,

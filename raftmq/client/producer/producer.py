@@ -161,6 +161,7 @@ class Producer(Openable):
         self._was_opened = self._is_open = False
         self._named = self._accumulator.named
         self._serializers = options.serializers
+        self._callback: OnDelivery | None = None  # the `on_delivery` that was checked last
         self._is_filled = False  # a batch was filled since `enqueue` last yielded to other tasks
 
     @property
@@ -485,8 +486,9 @@ class Producer(Openable):
     ) -> Delivery:
         """Put a record, whose memory is reserved, into its batch."""
         try:
-            if on_delivery is not None:
+            if on_delivery is not self._callback:  # mostly the same one, record after record
                 check_callback(on_delivery)
+                self._callback = on_delivery
             topic = self._accumulator.topics.get(topic_name) or self._topic(topic_name)
             stamp = self._now_ms() if timestamp is None else given_timestamp(timestamp)
             # Metadata have not answered yet.

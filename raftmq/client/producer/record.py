@@ -104,6 +104,8 @@ def given_timestamp(timestamp: GivenTimestamp) -> int:
     Raises:
         InvalidRecord: such a number; a datetime is always taken.
     """
+    if type(timestamp) is int and SECONDS_MAX <= timestamp < 1 << 63:
+        return timestamp  # most are: no other check would refuse them
     if type(timestamp) is int and SECONDS_MIN <= timestamp < SECONDS_MAX:
         raise InvalidRecord(
             f"timestamp = {timestamp}: seconds, most likely, as milliseconds of that number are in "
