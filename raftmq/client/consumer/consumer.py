@@ -145,18 +145,20 @@ class Consumer(Openable):
         # Its tasks, and its membership, cannot be started again.
         if self._tasks is not None:
             raise Closed("this consumer has been opened before: make another one")
+        self._cluster.check_open()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
+        self._cluster.at_close.add(self._signal.on_news)
         self._tasks.start_soon(self._fetcher.run, self._on_metadata)
         if self._membership is not None:
             self._tasks.start_soon(self._membership.run)
         try:
             if self._membership is not None:
-                # Ends when committed offsets are known; only with `assign` there is anything to
-                # wait for.
+                # Ends when committed offsets are known: a wait only with `assign`.
                 await self._membership.begin()
             while not self._is_started:
                 await self._signal.wait()
+                self._cluster.check_open()
         # Also when cancelled: the tasks are running.
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
@@ -177,6 +179,7 @@ class Consumer(Openable):
             Exception: `on_rebalance` has failed over the last revocation.
         """
         assert self._tasks is not None, "left before it was entered"
+        self._cluster.at_close.discard(self._signal.on_news)
         problem = await self._leave(error)
         self._one.close()
         self._tasks.cancel_scope.cancel()
@@ -306,8 +309,7 @@ class Consumer(Openable):
             raise RuntimeError("another task is iterating over this consumer: one at a time")
         self._is_waiting = True
         try:
-            # Even a program that always finds records ready must let other tasks run, and see a
-            # cancellation.
+            # Even where records are always ready, other tasks must run, and a cancellation show.
             await checkpoint()
             self._finish()
             count = records_max or self._options.max_poll_records
@@ -322,8 +324,7 @@ class Consumer(Openable):
         while True:
             self._check_open()
             self._one.close()
-            # After a pause of the process the session may have ended: partitions must be dropped
-            # first.
+            # After a pause of the process the session may have ended: drop partitions first.
             if self._membership is not None:
                 self._membership.on_look()
             if problem := self._problem():
@@ -565,6 +566,7 @@ class Consumer(Openable):
     def _check_open(self) -> None:
         if not self._is_open:
             raise self._why_closed("the consumer", was_opened=self._tasks is not None)
+        self._cluster.check_open()
 
     @property
     def _is_started(self) -> bool:

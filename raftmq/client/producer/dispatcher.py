@@ -82,14 +82,17 @@ class Dispatcher:
         # Leaders that were sent requests with acks=0, which they do not answer
         self._unanswered: set[int] = set()
         self._calls: list[Callable[[], object]] = []
+        self._cut: Closed | None = None  # the client was closed before the producer
         # Last, as both call back
         self.accumulator = Accumulator(options, random, self._is_led, self._on_end)
         self._sending = ProducerSender(options, self.accumulator, self._on_settled)
 
     async def open(self) -> None:
+        self._cluster.check_open()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._tasks.start_soon(self._run)
+        self._cluster.at_close.add(self._on_client_closed)
         self.is_taking = True
 
     async def close(
@@ -105,6 +108,7 @@ class Dispatcher:
         wrap it in an exception group.
         """
         assert self._tasks is not None, "closed before it was opened"
+        self._cluster.at_close.discard(self._on_client_closed)
         self.is_taking = False
         self._tasks.cancel_scope.cancel()
         try:
@@ -218,6 +222,9 @@ class Dispatcher:
     def _take_step(self) -> None:
         assert self._tasks is not None
         now = anyio.current_time()
+        # No request leaves any more; what comes back from one in flight fails here, too.
+        if self._cut is not None:
+            self._sending.fail_all(self._cut)
         # A full buffer is in a hurry, too: what lingers keeps the program waiting for memory.
         is_hurried = self._waiting_count > 0 or self.buffer_pool.is_wanted
         step = self._sending.step(self._cluster.routes, now, is_hurried=is_hurried)
@@ -343,6 +350,15 @@ class Dispatcher:
     def _on_end(self) -> None:
         """A named producer has ended: accept no more records."""
         self.is_taking = False
+        self.wake()
+
+    def _on_client_closed(self) -> None:
+        """Without it nothing can be sent: what waits must not wait for its delivery timeout."""
+        self._cut = Closed("the client was closed before it was sent")
+        if self.accumulator.named is not None:
+            self.accumulator.named.end(self._cut)
+        self.is_taking = False
+        self.buffer_pool.close()
         self.wake()
 
     def _on_settled(self, batch: ProducerBatch, outcome: Outcome) -> None:

@@ -543,6 +543,7 @@ class Producer(Openable):
     def _check_open(self) -> None:
         """Raises Closed, or the error that has ended a named producer."""
         self._check_entered()
+        self._cluster.check_open()
         if self._named is not None and self._named.error is not None:
             raise self._named.error.copied()
 

@@ -265,6 +265,7 @@ class Cluster:
         bootstrap: where the program says that brokers listen.
         routes: the metadata cache; for reading.
         newest_version: the newest metadata version that any answer has named, -1 before.
+        at_close: called when the block ends, by what is still open and may wait.
     """
 
     def __init__(
@@ -281,6 +282,7 @@ class Cluster:
         self._random = random
         self._hello = check_limits(Hello(client_id=client_id, software=f"raftmq {__version__}"))
         self.newest_version = ABSENT
+        self.at_close: set[Callable[[], None]] = set()
         connector = AnyioConnector(network, self._make_hello, RpcLimits())
         self._peers = Peers(connector, random=random)
         self._experience = Experience()
@@ -322,6 +324,8 @@ class Cluster:
         assert self._tasks is not None, "left before it was entered"
         assert self._scope is not None, "left before it was entered"
         self._is_open = False
+        for close in tuple(self.at_close):
+            close()
         self._scope.cancel()
         self._tasks.cancel_scope.cancel()
         with one_error():
@@ -404,7 +408,7 @@ class Cluster:
             InvalidRequest: no broker would accept the body.
             Closed: outside of the block.
         """
-        self._check_open()
+        self.check_open()
         check_limits(body)
         await self.wait_allowed(broker_id, deadline=deadline)
         seconds = deadline - anyio.current_time()
@@ -474,7 +478,7 @@ class Cluster:
             Unreachable: no broker has answered.
             Closed: outside of the block.
         """
-        self._check_open()
+        self.check_open()
         if topic is not None:
             check_limits(Metadata((topic,)))
         with anyio.CancelScope(deadline=deadline):
@@ -482,7 +486,8 @@ class Cluster:
             return
         raise Unreachable(self._refreshing.problem or "no broker has answered in time")
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raises Closed: outside of the block."""
         if not self._is_open:
             raise Closed(
                 "the client has been closed: connect again"

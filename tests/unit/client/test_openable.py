@@ -308,3 +308,32 @@ def test_blocking_classes_are_opened_and_closed_likewise(
             each.close()
     with pytest.raises(Closed, match="has been closed"):
         mq.producer()
+
+
+@on_trio_and_asyncio
+async def test_a_client_that_is_closed_first(raftmq_broker: Server, raftmq_topic: str) -> None:
+    """What its producer and consumer wait for, and what comes later, ends with Closed at once."""
+    mq = await raftmq.connect(raftmq_broker.bootstrap).open()
+    await mq.admin.create_topic(raftmq_topic)
+    early, late, unopened = await mq.producer().open(), await mq.producer().open(), mq.producer()
+    consumer = await mq.consumer(raftmq_topic).open()
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(refused, consumer.__anext__)
+            await anyio.lowlevel.checkpoint()
+            waiting = await early.enqueue(raftmq_topic, b"x")
+            await mq.aclose()
+        with pytest.raises(Closed) as caught:
+            await waiting
+        assert caught.value.definite
+        for producer in (early, late):
+            await refused(lambda producer=producer: producer.send(raftmq_topic, b"x"))
+        await refused(unopened.open)
+        await refused(consumer.__anext__)
+        for each in (consumer, early, late):
+            await each.aclose()
+
+
+async def refused(call: Callable[[], Awaitable[object]]) -> None:
+    with pytest.raises(Closed, match="client has been closed"):
+        await call()
