@@ -186,6 +186,30 @@ def test_two_of_three_have_died(brokers: BrokerCluster) -> None:
         assert f"{node_id} ({brokers.address(node_id)})" in told
 
 
+@pytest.mark.parametrize("victims", [[2], [2, 3]], ids=["one", "two"])
+def test_a_wait_that_begins_while_brokers_are_away(
+    brokers: BrokerCluster, victims: list[int]
+) -> None:
+    """Killed and fenced, or all but one: `--wait` is called first, then they are started."""
+    run(brokers, "topic create orders --partitions 6 --replication-factor 3")
+    run(brokers, "cluster health --wait")
+    brokers.kill(victims)
+    if len(victims) == 1:
+        brokers.wait("the broker to be fenced", lambda: downs(brokers) == victims)
+    bootstrap = ",".join(str(brokers.address(node_id)) for node_id in (1, 2, 3))
+    words = "cluster health --wait --timeout 50".split()
+    command = [sys.executable, "-m", "raftmq", *words, "-b", bootstrap]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as waiting:
+        assert waiting.stderr is not None
+        assert "waiting: " in waiting.stderr.readline()
+        brokers.start(victims)
+        told, problem = waiting.communicate(timeout=SECONDS_MAX)
+    assert waiting.returncode == 0, (told, problem)
+    assert told.startswith("healthy: ")
+
+
 def test_leaders_go_back(brokers: BrokerCluster) -> None:
     """After a restart others lead; --balance gives the partitions back at once."""
     run(brokers, "topic create orders --partitions 3 --replication-factor 3")
