@@ -233,9 +233,13 @@ def format_warning(configs: Mapping[str, str]) -> str:
 def _key_named(name: str) -> TopicKey:
     if name in _BY_NAME:
         return _BY_NAME[name]
+    if name == "compression.type":  # Kafka's; no key of ours is near to it
+        raise ValueError(
+            f"unknown topic config {name!r}: batches stay as their producer packs them"
+        )
     close = get_close_matches(name, _BY_NAME, n=1)
-    hint = f", did you mean {close[0]!r}?" if close else ""
-    raise ValueError(f"unknown topic config {name!r}{hint}")
+    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(_BY_NAME))}"
+    raise ValueError(f"unknown topic config {name!r}, {hint}")
 
 
 def _too_new(key: TopicKey, feature_level: int) -> str:

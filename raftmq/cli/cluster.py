@@ -85,6 +85,8 @@ def status(output: str, timeout: float, bootstrap: str | None) -> int:
 
     leads: partitions whose leader it is. replicas: partitions that it holds. not in sync: those of
     them in which it lags, or which it cannot serve.
+
+    Without a controller (null in JSON) all of it is the last known, as a line on stderr says.
     """
     from raftmq.cli.clusters.cluster_reads import show_status
 

@@ -40,7 +40,10 @@ def list_(output: str) -> int:
     from raftmq.cli.terminal.output import write_json, write_table
     from raftmq.cli.terminal.profiles import profiles_file, read_profiles
 
-    profiles = sorted(read_profiles().items())
+    usable, problems = read_profiles()
+    profiles = sorted(usable.items())
+    for told in problems.values():
+        sys.stderr.writelines(f"raftmq: warning: {line}\n" for line in told)
     if output == "json":
         write_json({"name": name, **one._asdict()} for name, one in profiles)
         return ExitCode.OK

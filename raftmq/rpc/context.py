@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 ANONYMOUS = "anonymous"  # the principal where a listener proves none
 NO_TRACE: Mapping[str, str] = MappingProxyType({})
+# How a listener for brokers alone turns a client away; where that matters, clients know it by it.
+CLIENTS_ELSEWHERE = "is for other brokers, clients are served on"
 
 
 class Listener(NamedTuple):

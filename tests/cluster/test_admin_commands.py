@@ -197,7 +197,7 @@ def test_a_wait_that_begins_while_brokers_are_away(
     if len(victims) == 1:
         brokers.wait("the broker to be fenced", lambda: downs(brokers) == victims)
     bootstrap = ",".join(str(brokers.address(node_id)) for node_id in (1, 2, 3))
-    words = "cluster health --wait --timeout 50".split()
+    words = ["cluster", "health", "--wait", "--timeout", "50"]
     command = [sys.executable, "-m", "raftmq", *words, "-b", bootstrap]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

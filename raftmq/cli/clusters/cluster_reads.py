@@ -12,6 +12,7 @@ from raftmq.cli.clusters.connected import run_admin
 from raftmq.cli.clusters.topic_reads import counted
 from raftmq.cli.terminal.exits import ExitCode
 from raftmq.cli.terminal.output import Row, write_json, write_table
+from raftmq.cli.terminal.program import as_called
 from raftmq.client.administration.results import BrokerLoad
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from raftmq.model import Address
 
 NOTHING = BrokerLoad(0, 0, 0)  # of a broker without replicas, which `broker_loads` leaves out
+STALE = (
+    "the quorum has no leader: states, leaders and numbers are the last known, and may be old; see"
+    " `raftmq quorum status`"
+)
 STATUS_TITLES = ("broker", "address", "rack", "state", "role", "leads", "replicas", "not in sync")
 LISTENER_TITLES = ("node", "listener", "address", "rack", "state", "version")
 
@@ -43,6 +48,8 @@ def show_status(bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
         )
 
     seen = run_admin(ask, bootstrap, timeout)
+    if seen.details.controller_id is None:
+        sys.stderr.write(as_called(f"raftmq: {STALE}\n"))
     if as_json:
         write_json(_status_objects(seen))
         return ExitCode.OK
@@ -58,6 +65,8 @@ def show_status(bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
 
 def show_info(bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
     details = run_admin(lambda admin: admin.describe_cluster(), bootstrap, timeout)
+    if details.controller_id is None:
+        sys.stderr.write(as_called(f"raftmq: {STALE}\n"))
     if as_json:
         write_json([_info_object(details)])
         return ExitCode.OK

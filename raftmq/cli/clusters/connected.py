@@ -21,7 +21,9 @@ from raftmq.cli.clusters.wait_reason import WaitedFor, WaitReason, with_reason
 from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of, leaves_of
 from raftmq.cli.terminal.profiles import chosen_profile
 from raftmq.client.client import Client
+from raftmq.client.routing.cluster import NO_METADATA
 from raftmq.errors import RaftmqError, Unreachable
+from raftmq.rpc.context import CLIENTS_ELSEWHERE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -205,7 +207,11 @@ class BootstrapEntry:
         voters = await find_voters(self._addresses)
         missing = [str(one) for one in self._addresses if str(one) not in str(error)]
         asked = f" (asked: {', '.join(missing)})" if missing else ""
-        what = "; ".join(voters) if voters else f"{error}{asked}; {WAY_OUT}"
+        # Where a broker has answered, none has to be started, and the error names the way out.
+        is_there = any(told in str(error) for told in (NO_METADATA, CLIENTS_ELSEWHERE))
+        what = "; ".join(voters) if voters else f"{error}{asked}"
+        if not (voters or is_there):
+            what += f"; {WAY_OUT}"
         return CommandError(what, ExitCode.UNREACHABLE)
 
 

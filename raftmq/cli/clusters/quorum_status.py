@@ -8,7 +8,6 @@ network partition: every answer is shown, the newest first.
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,9 +18,11 @@ from raftmq.cli.clusters.connected import WAY_OUT, open_client, quiet_logs
 from raftmq.cli.terminal.exits import ExitCode
 from raftmq.cli.terminal.output import Row, write_json, write_prose, write_table
 from raftmq.cli.terminal.program import as_called
+from raftmq.client.routing.cluster import NO_METADATA
 from raftmq.errors import RaftmqError, RemoteProtocolError, Unreachable
 from raftmq.metadata.raft.net.observer_service import ask_status
 from raftmq.metadata.raft.status import ESTABLISHED, VoterView, explain
+from raftmq.rpc.context import CLIENTS_ELSEWHERE
 from raftmq.rpc.network import TcpNetwork
 from raftmq.rpc.protocol import format_address
 
@@ -32,7 +33,13 @@ if TYPE_CHECKING:
     from raftmq.metadata.raft.status import QuorumStatus
     from raftmq.model import Address
 
+ENTRY_SECONDS_MAX = 3.0  # for a broker to let a client in
 BROKER_SECONDS_MAX = 5.0  # for a broker to name the voters; older ones never do
+ASK_IT = "ask it for the lags, at its address in quorum.voters"
+NOT_TOLD_YET = (
+    "its broker has no metadata yet, and cannot name the voters: ask them at their own port, as"
+    " quorum.voters in the settings has it"
+)
 ANSWER_TITLES = ("node", "address", "state", "leader", "term")
 LOG_TITLES = (
     "node", "commit", "applied", "last", "journal bytes", "snapshot", "snapshot bytes",
@@ -81,11 +88,12 @@ async def ask_everybody(
     strangers = [silence for silence in silences if silence.is_stranger]
     told: dict[Address, VoterSilence] = {}
     for stranger in strangers:
-        voters = await _voters_known_at(stranger.address)
+        voters, problem = await _voters_known_at(stranger.address)
         told |= dict.fromkeys(voters, stranger)
         # It was a broker's client listener, which has named the voters: no failure any more.
-        if voters:
-            silences.remove(stranger)
+        silences.remove(stranger)
+        if not voters:
+            silences.append(stranger._replace(what=problem or stranger.what))
     asked = {answer.address for answer in answers} | {silence.address for silence in silences}
     more, silent = await ask_all(network, [one for one in told if one not in asked])
     silent = [_via(silence, told[silence.address]) for silence in silent]
@@ -94,13 +102,21 @@ async def ask_everybody(
     return sorted(by_node.values(), key=_rank), [*silences, *silent]
 
 
-async def _voters_known_at(address: Address) -> list[Address]:
-    """Empty if it is no broker, or one of an older version, which does not report voters."""
+async def _voters_known_at(address: Address) -> tuple[list[Address], str]:
+    """Empty if it is no broker, or one of an older version, which does not report voters; and what
+    a broker has said that cannot name them.
+    """
     with trio.move_on_after(BROKER_SECONDS_MAX):
-        with suppress(RaftmqError):
-            async with open_client([address]) as client:
-                return list((await client.admin.describe_cluster()).voters.values())
-    return []
+        try:
+            # Gives up within BROKER_SECONDS_MAX, and says why.
+            async with open_client([address], ENTRY_SECONDS_MAX) as client:
+                return list((await client.admin.describe_cluster()).voters.values()), ""
+        except RaftmqError as error:
+            if NO_METADATA in str(error):
+                return [], f"{address}: {NOT_TOLD_YET}"
+            if CLIENTS_ELSEWHERE in str(error):  # the brokers' port
+                return [], f"{error}; voters have a port of their own, see quorum.voters"
+    return [], ""
 
 
 def _via(silence: VoterSilence, broker: VoterSilence) -> VoterSilence:
@@ -174,7 +190,7 @@ def judge(answers: Sequence[VoterAnswer]) -> QuorumVerdict:
         what = f"no leader is known in term {status.term}, says node {node}; {explain(sight)}"
         return QuorumVerdict(False, None, status.term, what)
     what = f"node {status.leader_id} leads in term {status.term}, says node {node}"
-    return QuorumVerdict(True, status.leader_id, status.term, f"{what}; ask it for the lags")
+    return QuorumVerdict(True, status.leader_id, status.term, f"{what}; {ASK_IT}")
 
 
 def _sight(status: QuorumStatus) -> VoterView:

@@ -40,6 +40,9 @@ def parse_from(text: str) -> From:
         return From(
             StartPlace.TIME, _in_range(text, parse_time(text[1:], is_local_allowed=True), TIME_MAX)
         )
+    # The shell passes it on as it is: -o=-3
+    if text.startswith("=") and _NUMBER.fullmatch(text[1:]):
+        raise ValueError(f"{text!r}: write it without =, as -o {text[1:]}")
     found = _NUMBER.fullmatch(text)
     if found is None:
         close = [OTHER_WORDS[text]] if text in OTHER_WORDS else get_close_matches(text, WORDS, n=1)

@@ -10,11 +10,14 @@ import os
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import rich_click as click
 
 from raftmq.cli.terminal.exits import CommandError, ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 VARIABLE = "RAFTMQ_PROFILE"
 
@@ -42,7 +45,10 @@ def chosen_profile() -> Profile:
     name = None if context is None else context.find_root().params.get("profile")
     if name is None:
         return Profile()
-    profiles = read_profiles()
+    profiles, problems = read_profiles()
+    # What is wrong with others does not concern this command.
+    if name in problems:
+        raise CommandError("\n".join(problems[name]), ExitCode.USAGE)
     if name in profiles:
         return profiles[name]
     known = f"there are {', '.join(sorted(profiles))}" if profiles else "it has no profiles"
@@ -51,36 +57,38 @@ def chosen_profile() -> Profile:
     raise CommandError(f"no profile {name!r} in {profiles_file()}{meant} {known}", ExitCode.USAGE)
 
 
-def read_profiles() -> dict[str, Profile]:
-    """By name; none if there is no file.
+def read_profiles() -> tuple[dict[str, Profile], dict[str, list[str]]]:
+    """The profiles that can be used, and the problems of all others, by name; none if there is no
+    file.
 
     Raises:
-        CommandError: names the file and each key that is wrong.
+        CommandError: the file cannot be read, or is no TOML.
     """
     path = profiles_file()
     try:
         found = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        return {}
+        return {}, {}
     except (OSError, ValueError) as error:  # not to be read, no UTF-8, no TOML
         raise CommandError(f"{path}: {error}", ExitCode.USAGE) from error
-    problems: list[str] = []
-    profiles = {name: _profile(name, table, problems) for name, table in found.items()}
-    if problems:
-        raise CommandError("\n".join(f"{path}: {one}" for one in problems), ExitCode.USAGE)
-    return profiles
+    problems = {name: [f"{path}: {one}" for one in _problems(name, found[name])] for name in found}
+    profiles = {
+        name: Profile(table.get("bootstrap"), table.get("client_id"))
+        for name, table in found.items()
+        if not problems[name]
+    }
+    return profiles, {name: told for name, told in problems.items() if told}
 
 
-def _profile(name: str, table: Any, problems: list[str]) -> Profile:  # noqa: ANN401  # TOML's
+def _problems(name: str, table: Any) -> Iterator[str]:  # noqa: ANN401  # TOML's
     if not isinstance(table, dict):
         form = f'{name} = {{ bootstrap = "host:9292" }}'
-        problems.append(f"{name} = ...: expected a table, like {form}")
-        return Profile()
+        yield f"{name} = ...: expected a table, like {form}"
+        return
     for key, value in table.items():
         if key not in Profile._fields:
             close = get_close_matches(key, Profile._fields, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "there are bootstrap, client_id"
-            problems.append(f"{name}.{key}: unknown key, {hint}")
+            yield f"{name}.{key}: unknown key, {hint}"
         elif not isinstance(value, str) or not value:
-            problems.append(f'{name}.{key} = {value!r}: expected a text, like "host1:9292"')
-    return Profile(table.get("bootstrap"), table.get("client_id"))
+            yield f'{name}.{key} = {value!r}: expected a text, like "host1:9292"'

@@ -14,6 +14,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # 18 digits fit an int64, as the protocol has it; a date without dashes (20261121) is taken as
 # number.
 _MILLISECONDS = re.compile(r"[0-9]{1,18}", re.ASCII)
+MILLISECONDS_MIN = 10**11  # March 1973: numbers below it are seconds, or dates without dashes
 _UNITS_MS = {
     "w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1,
 }  # fmt: skip
@@ -38,6 +39,11 @@ def parse_time(text: str, *, now_ms: int | None = None, is_local_allowed: bool =
         ValueError: says what is wrong with the text, and how it is written.
     """
     if _MILLISECONDS.fullmatch(text):
+        if 0 < int(text) < MILLISECONDS_MIN:
+            raise ValueError(
+                f"{text!r} lies in the first years after 1970 if these are milliseconds: seconds"
+                f" want three more zeros, and a date dashes, like 2026-11-21T10:00:00Z"
+            )
         return int(text)
     if text.startswith("-") and (ago := parse_duration(text[1:])) is not None:
         now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms

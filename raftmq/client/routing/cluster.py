@@ -162,6 +162,10 @@ async def ask_in_turn(
 
 ANSWER_SECONDS_MAX = 3.0  # of one broker; the next one is asked after HEDGE_SECONDS anyway
 NOT_FOR_CLIENTS = "is it a listener for clients? the voters of the quorum have ports of their own"
+NO_METADATA = (
+    "a broker is up and has no metadata yet: it has just started, or the quorum has not begun (see"
+    " `raftmq quorum status -b` with the voters' port)"
+)
 HEDGE_SECONDS = 0.4  # far longer than a healthy answer takes: no second request in normal operation
 
 
@@ -239,9 +243,9 @@ async def _ask_all(
 
 
 def _checked(reply: MetadataReply) -> MetadataReply:
-    # A broker that has just started: ask another one.
+    # A broker that has just started, or whose quorum has not begun: ask another one.
     if not reply.brokers:
-        raise Unreachable("a broker that has no metadata yet")
+        raise Unreachable(NO_METADATA)
     return reply
 
 

@@ -192,6 +192,9 @@ def test_who_carries_what(here: Here) -> None:
         "type": "summary", "cluster_id": "cluster-a", "controller_id": 1, "brokers": 1,
         "topics": 2, "partitions": 13, "leaderless": 1, "under_replicated": 11,
     }  # fmt: skip
+    here.bureau.controller_id = -1
+    for line in ("status", "status -o json", "info"):
+        assert "the last known, and may be old" in here.run(line).stderr
 
 
 def test_leaders(here: Here) -> None:

@@ -16,8 +16,10 @@ from raftmq.cli.clusters import connected
 from raftmq.cli.clusters.connected import BootstrapEntry, is_dev_starting, run_connected
 from raftmq.cli.main import Program, main
 from raftmq.cli.terminal.exits import CommandError
-from raftmq.errors import ServerError, TopicAuthorizationFailed
+from raftmq.client.routing.cluster import NO_METADATA
+from raftmq.errors import ServerError, TopicAuthorizationFailed, Unreachable
 from raftmq.model import Address
+from raftmq.rpc.context import CLIENTS_ELSEWHERE
 from tests.unit.client.administration.served import serve_bureau
 
 if TYPE_CHECKING:
@@ -156,6 +158,15 @@ def test_an_interrupt_leaves_the_connections_alone(bootstrap: str) -> None:
 
     assert run(tidy_up, bootstrap).exit_code == 130
     assert topics == [0, 1]
+
+
+@pytest.mark.parametrize("told", [NO_METADATA, f"listener 'brokers' {CLIENTS_ELSEWHERE} h:1"])
+async def test_a_broker_that_cannot_serve(told: str) -> None:
+    """It is up: nobody is told to start one. Its own words name the way out."""
+    entry = BootstrapEntry([Address("127.0.0.1", 1)], False, lambda _addresses: False)
+    failure = await entry._failure(Unreachable(told))
+    assert told in str(failure)
+    assert "start one with" not in str(failure)
 
 
 async def test_a_cluster_that_has_begun_to_start(capsys: pytest.CaptureFixture[str]) -> None:

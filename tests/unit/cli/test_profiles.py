@@ -97,3 +97,14 @@ def test_what_is_wrong(file: Path, text: str, told: str) -> None:
     result = run("--profile prod topic list")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"raftmq: {told.format(file=file)}")
+
+
+def test_a_wrong_profile_beside_others(file: Path) -> None:
+    """Only the one that is wrong is refused; the list warns of it and shows the others."""
+    with serve_bureau() as (_, address):
+        file.write_text(f'[here]\nbootstrap = "{address}"\n[test]\nbootstrp = "h:1"\n')
+        assert run("--profile here topic list").exit_code == 0
+    assert run("--profile test topic list").exit_code == 2
+    listed = run("profile list")
+    assert (listed.exit_code, "test.bootstrp: unknown key" in listed.stderr) == (0, True)
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == ["profile", "here"]

@@ -28,6 +28,7 @@ from raftmq.model import Address
 from raftmq.rpc.network import TcpNetwork
 from raftmq.rpc.protocol import parse_address
 from raftmq.wire.messages.cluster import VoterAddress
+from raftmq.wire.messages.metadata import Metadata, MetadataReply
 from tests.unit.client.administration.served import serve_bureau
 from tests.unit.metadata.raft.voters import ADDRESSES, Stranger, hello_of, open_network
 
@@ -268,6 +269,10 @@ def test_status_by_way_of_a_broker(address: str) -> None:
         silent = quorum("status", "-b", broker)
         assert (silent.exit_code, silent.stdout) == (5, "")
         assert "give the address that the voters know each other by" in silent.stderr
+        bureau.instead[1, Metadata] = MetadataReply(-1, "cluster-a")
+        early = quorum("status", "-b", broker)
+        assert (early.exit_code, early.stdout) == (5, "")
+        assert "its broker has no metadata yet, and cannot name the voters" in early.stderr
 
 
 def test_a_client_at_a_voters_port(address: str) -> None:

@@ -33,6 +33,8 @@ def test_what_is_a_time(text: str, milliseconds: int) -> None:
         ("-5", "is no time"),
         ("9" * 19, "is no time"),
         ("1_0", "is no time"),
+        ("20261123", "a date dashes"),
+        ("1763719200", "seconds want three more zeros"),
         ("2026-11-21T10:00:00", "add Z for UTC"),
         ("1969-12-31T23:59:59Z", "lies before 1970"),
     ],

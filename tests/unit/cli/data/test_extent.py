@@ -18,7 +18,7 @@ HERE, THERE = ("t", 0), ("t", 1)
         ("0", From(StartPlace.OFFSET, 0)),
         ("17", From(StartPlace.OFFSET, 17)),
         ("-17", From(StartPlace.LAST, 17)),
-        ("@17", From(StartPlace.TIME, 17)),
+        ("@1763719200017", From(StartPlace.TIME, 1_763_719_200_017)),
         ("@1970-01-01T01:00:01+01:00", From(StartPlace.TIME, 1000)),
         (f"@{TIME_MAX}", From(StartPlace.TIME, TIME_MAX)),
     ],
@@ -40,6 +40,8 @@ def test_where_to_begin(text: str, expected: From) -> None:
         ("@", "is no time"),
         ("@-1fortnight", "-1h30m for so long ago"),
         ("@yesterday", "is no time"),
+        ("@20261123", "a date dashes"),
+        ("=-3", "write it without =, as -o -3"),
     ],
 )
 def test_nowhere(text: str, reason: str) -> None:
@@ -58,7 +60,7 @@ def test_nowhere(text: str, reason: str) -> None:
         ("25", Range(20, 20, 25)),
         ("-3", Range(17, 20)),
         ("-30", Range(10, 20)),
-        ("@7", Range(12, 20)),
+        ("@1763719200007", Range(12, 20)),
     ],
 )
 def test_a_range(text: str, expected: Range) -> None:

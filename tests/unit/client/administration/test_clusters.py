@@ -10,7 +10,7 @@ from raftmq.model import Address
 from raftmq.wire.messages.cluster import VoterAddress
 from raftmq.wire.messages.corruption import DamagedReplicaRow, DescribeDamage, DescribeDamageReply
 from raftmq.wire.messages.topics import ElectLeaders
-from tests.unit.client.administration.bureau import open_bureau
+from tests.unit.client.administration.bureau import Bureau, open_bureau
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -96,11 +96,14 @@ async def test_what_brokers_have_found_on_their_disks(autojump_clock: MockClock)
     """Each is asked; one that does not know the question tells of nothing, nor of a topic that is
     gone.
     """
-    async with open_bureau() as (bureau, admin):
+
+    def forget_the_question(bureau: Bureau) -> None:
+        del bureau.world.brokers[1].handlers[DescribeDamage]
+
+    async with open_bureau(forget_the_question) as (bureau, admin):
         topic_id = bureau.world.topics["t"].topic_id
         found = (DamagedReplicaRow(topic_id, 0, 42, "byte 7"), DamagedReplicaRow(b"?" * 16, 0, 1))
         bureau.instead[2, DescribeDamage] = DescribeDamageReply(found, 2)
-        del bureau.world.brokers[1].handlers[DescribeDamage]
         ill = await admin.health()
         assert not ill.is_healthy
         [one] = ill.damaged

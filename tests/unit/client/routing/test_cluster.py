@@ -206,7 +206,7 @@ async def test_a_broker_that_has_no_metadata_yet(autojump_clock: MockClock) -> N
         world.brokers[1].behind = MetadataReply(-1, "cluster-a")
         assert await produce(client, "t", 0, DATA) == 0
         world.brokers[2].behind = world.brokers[1].behind
-        with pytest.raises(Unreachable, match="has no metadata yet"):
+        with pytest.raises(Unreachable, match="the quorum has not begun"):
             await refresh(client)
 
 
