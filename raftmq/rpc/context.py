@@ -29,6 +29,10 @@ class Listener(NamedTuple):
     is_for_brokers: bool = False
     clients_at: str = ""
 
+    def refusal(self, node_id: int) -> str:
+        """What a client is told at a listener for brokers alone."""
+        return f"listener {self.name!r} of broker {node_id} {CLIENTS_ELSEWHERE} {self.clients_at}"
+
 
 class ServerIdentity(NamedTuple):
     """What a server says of itself in its Hello."""

@@ -27,13 +27,7 @@ from raftmq.errors import (
 )
 from raftmq.rpc.arrival import Arrival
 from raftmq.rpc.connection import Connection
-from raftmq.rpc.context import (
-    ANONYMOUS,
-    CLIENTS_ELSEWHERE,
-    Listener,
-    RequestContext,
-    ServerIdentity,
-)
+from raftmq.rpc.context import ANONYMOUS, Listener, RequestContext, ServerIdentity
 from raftmq.rpc.network import Occasion, TcpStream
 from raftmq.rpc.protocol import BROKER_CONNECTIONS_MAX, RpcLimits
 from raftmq.rpc.reply import NOBODY, PendingReply, Reply, memory_bytes, payload_length
@@ -104,10 +98,7 @@ class Service:
             )
         # Another listener is meant for clients: say where, as the address is a common mistake.
         if listener.clients_at and hello.node_id == ABSENT:
-            raise ClusterAuthorizationFailed(
-                f"listener {listener.name!r} of broker {node_id} {CLIENTS_ELSEWHERE}"
-                f" {listener.clients_at}"
-            )
+            raise ClusterAuthorizationFailed(listener.refusal(node_id))
         handlers = self._handlers if listener.is_for_brokers else self._for_clients
         return HelloReply(
             cluster_id=cluster_id,
