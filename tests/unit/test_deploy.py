@@ -154,6 +154,16 @@ def test_the_pods_of_kubernetes() -> None:
     assert "  ordinals:\n    start: 1\n" in KUBERNETES
 
 
+def test_only_nodes_reach_the_ports_of_nodes() -> None:
+    """They trust who comes: the policy lets pods of the same name in, clients at 9292."""
+    (policy,) = [one for one in KUBERNETES.split("\n---\n") if 'kind: "NetworkPolicy"' in one]
+    anywhere, inside = policy.partition("ingress:")[2].split("- from:")
+    assert re.findall(r"port: (\d+)", anywhere) == ["9292"]
+    assert re.findall(r"port: (\d+)", inside) == ["9293", "9294"]
+    assert 'app: "raftmq"' in inside
+    assert "resources:\n            requests:\n" in KUBERNETES
+
+
 def test_the_probes_of_kubernetes() -> None:
     """They are commands of ours, and have longer than an answer may take."""
     probes = re.findall(r'command: (\["raftmq".*\])\n', KUBERNETES)
@@ -165,6 +175,8 @@ def test_the_probes_of_kubernetes() -> None:
         check_call(context, [noun, *rest])
     limits = re.findall(r"timeoutSeconds: (\d+)", KUBERNETES)
     assert all(int(limit) > ANSWER_SECONDS_MAX for limit in limits)
+    periods = re.findall(r"periodSeconds: (\d+)", KUBERNETES)
+    assert all(int(period) > int(limit) for period, limit in zip(periods, limits, strict=True))
     grace = re.search(r"terminationGracePeriodSeconds: (\d+)", KUBERNETES)
     assert grace is not None
     assert int(grace[1]) > STOP_SECONDS_MAX + FLUSH_SECONDS_MAX
@@ -209,7 +221,7 @@ def test_the_unit_gives_a_node_time_to_stop() -> None:
     assert service["KillSignal"] == "SIGTERM"
     assert service["ExecStart"].endswith("raftmq broker --config /etc/raftmq/node.toml")
     assert service["Type"] == "notify"
-    assert NOTIFY_SECONDS_MAX < 90, "systemd's own limit for a start"
+    assert int(service["TimeoutStartSec"]) > 90 > NOTIFY_SECONDS_MAX, "90: systemd's own limit"
     assert int(service["WatchdogSec"]) > ANSWER_SECONDS_MAX
 
 
