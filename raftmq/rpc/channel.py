@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 ChannelT = TypeVar("ChannelT", bound="Channel")
 
+DONE = "done"  # reason of an end by the side that has opened it
+
 
 class Channel(ABC):
     """One connection, from the side that asks.
@@ -156,7 +158,7 @@ async def opened(
         except Exception as error:  # the task group would hand it to the caller in a group
             failure = error
         finally:
-            channel.end("done")
+            channel.end(DONE)
     if failure is not None:
         raise failure
 

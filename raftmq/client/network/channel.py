@@ -14,7 +14,7 @@ import anyio
 
 from raftmq.client.network.outgoing import Outgoing
 from raftmq.errors import RemoteProtocolError, Unreachable
-from raftmq.rpc.channel import Channel, opened
+from raftmq.rpc.channel import DONE, Channel, opened
 from raftmq.rpc.conversation import Call, Conversation
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Answer
@@ -198,6 +198,8 @@ class AnyioChannel(Channel):
         self._scope.cancel()
         told = self._conversation
         level = logging.WARNING if told.is_fault else logging.INFO
+        if told.reason == DONE:  # this side is through with it, as with one for a single request
+            level = logging.DEBUG
         logger.log(level, "connection ended: with=%s reason=%s", told.name, told.reason)
 
 

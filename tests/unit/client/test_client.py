@@ -92,6 +92,7 @@ async def test_it_says_when_it_is_connected(
                     assert repr(producer) == "<Producer with acks=1, linger_ms=0, open>"
                 assert repr(producer).endswith(", closed>")
         lines = [record.message for record in caplog.records if "connected" in record.message]
+        assert lines == [caplog.messages[0]], "the first word of a client"
         assert lines == ["connected: cluster=cluster-a brokers=1@b1:9000,2@b2:9000"]
 
 
