@@ -100,6 +100,11 @@ class Range(NamedTuple):
     def is_empty(self) -> bool:
         return self.end is not None and max(self.start, self.first) >= self.end
 
+    @property
+    def is_beyond(self) -> bool:
+        """The offset that was asked for is not there yet, and is not waited for."""
+        return self.end is not None and self.first > self.end
+
 
 def range_of(wanted: From, bounds: LogBounds, *, until_end: bool) -> Range:
     end = bounds.end if until_end else None
@@ -358,6 +363,11 @@ async def _write_wanted(
     extent = RemainingRecords(ranges, wish.records_max)
     # Empty partitions, or -n 0: no consumer is opened, as it would wait for records.
     if extent.is_over:
+        beyond = [
+            f"{key[0]}-{key[1]} ends at {one.end}" for key, one in ranges.items() if one.is_beyond
+        ]
+        if beyond and not quiet:
+            click.echo(f"raftmq: nothing to read from there on: {', '.join(beyond[:10])}", err=True)
         return
     sink = Sink()
     silence.taken = lambda: sink.blocks

@@ -118,6 +118,14 @@ def test_no_such_partition(command: list[str], bootstrap: str) -> None:
     assert "counted from 0: there is no 9" in result.stderr
 
 
+def test_an_offset_beyond_the_end(bootstrap: str) -> None:
+    """With -e nothing is printed, and a line says why; an end that was met says nothing."""
+    result = run("consume", "t", "-o", "5000", "-e", bootstrap=bootstrap)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "raftmq: nothing to read from there on: t-0 ends at 0\n"
+    assert run("consume", "t", "-e", bootstrap=bootstrap).stderr == ""
+
+
 def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
     """It is refused before anybody is asked."""
     result = run("produce", "t", "--file", str(tmp_path))
