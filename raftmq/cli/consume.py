@@ -42,7 +42,8 @@ COUNT = click.IntRange(min=1)
     value_base64 stands in place of key or value. What there is not is null. Timestamps are
     milliseconds since 1970-01-01 UTC, -1 for none.
 
-    Exit codes: 3 if there is no such topic or partition, 5 if no broker was reached, 130
+    Exit codes: 1 if the reader of stdout has gone (as `head` does; without a word), 3 if there is
+    no such topic or partition, 5 if no broker was reached, 130
     interrupted, 143 ended by SIGTERM.
     """)
 )
