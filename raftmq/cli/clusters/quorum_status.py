@@ -219,7 +219,10 @@ def report(
     for silence in silences:
         sys.stderr.write(f"raftmq: {silence.what}\n")
     if not answers:
-        sys.stderr.write(as_called(f"raftmq: {WAY_OUT}\n"))
+        # A broker is up there: what it has said names the way out.
+        is_there = any(NOT_TOLD_YET in it.what or CLIENTS_ELSEWHERE in it.what for it in silences)
+        if not is_there:
+            sys.stderr.write(as_called(f"raftmq: {WAY_OUT}\n"))
         return ExitCode.UNREACHABLE
     return ExitCode.OK if verdict.is_healthy else ExitCode.UNHEALTHY
 

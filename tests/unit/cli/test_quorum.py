@@ -273,6 +273,7 @@ def test_status_by_way_of_a_broker(address: str) -> None:
         early = quorum("status", "-b", broker)
         assert (early.exit_code, early.stdout) == (5, "")
         assert "its broker has no metadata yet, and cannot name the voters" in early.stderr
+        assert "raftmq dev" not in early.stderr
 
 
 def test_a_client_at_a_voters_port(address: str) -> None:
