@@ -63,7 +63,7 @@ async def test_memory_of_records_of_a_topic_that_nobody_knows(autojump_clock: Mo
         tracemalloc.start()
         with suppress(BufferFull):
             for number in range(100_000):
-                producer.send_nowait("nope", b"%08d" % number, timestamp=number << 20)
+                producer.send_nowait("nope", b"%08d" % number, timestamp=(1 << 40) + (number << 20))
         grown = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
         assert grown <= used_bytes(producer)
@@ -98,7 +98,7 @@ async def test_a_record_costs_no_more_than_it_is_counted_with(
                         "tags": {"tags": [f"tag-{number}"]},
                     }[way]
                     delivery = producer.send_nowait(
-                        "t", b"v%07d" % number, timestamp=number << 20, **given
+                        "t", b"v%07d" % number, timestamp=(1 << 40) + (number << 20), **given
                     )
                     if way == "kept":
                         kept.append(delivery)
