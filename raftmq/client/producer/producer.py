@@ -337,6 +337,7 @@ class Producer(Openable):
         self._check_entered()
         await self._dispatcher.wait_delivered()
         self._dispatcher.failures.raise_first()
+        self._cluster.check_open()  # closed meanwhile: what failed with that may be told elsewhere
 
     # -- many records ----------------------------------------------------------------------
 
