@@ -114,6 +114,7 @@ def test_nobody_is_held_to_what_was_released() -> None:
     """Nor do consumers have to read the same as before."""
     ledger = promised()
     ledger.release()
-    ledger.on_read(0, stored(5, at=0))
-    ledger.compare({1: {0: [stored(5, at=0)]}, 2: {0: [stored(5, at=0)]}})
+    batch = stored(5, at=0)  # bears the time
+    ledger.on_read(0, batch)
+    ledger.compare({1: {0: [batch]}, 2: {0: [batch]}})
     assert (ledger.findings, ledger.lost) == ([], 0)
