@@ -33,6 +33,7 @@ from raftmq.errors import (
 )
 from raftmq.partition.producers import ProducerState
 from raftmq.partition.storage.known_producers import account_in, list_snapshots, load_snapshot
+from raftmq.partition.storage.log import Appended
 from raftmq.partition.storage.recovery import Past, open_log
 from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.header import NAMED_FIRST, Account
@@ -41,7 +42,7 @@ from tests.simulation.disk import SimulatedFiles
 from tests.simulation.producer_reference import SEQUENCES, producers_in
 
 if TYPE_CHECKING:
-    from raftmq.partition.storage.log import Appended, PartitionLog
+    from raftmq.partition.storage.log import PartitionLog
     from raftmq.partition.storage.work import LogStartOver, Truncation
     from raftmq.wire.batch.header import BatchHeader
 
@@ -124,7 +125,7 @@ class ProducersAgainstList(RuleBasedStateMachine):
     def send(self, producer_id: int, count: int, *, new_epoch: bool) -> None:
         end = self.log.log_end_offset
         appended = self._send(self._next_of(producer_id, count, new_epoch=new_epoch))
-        assert appended == (end, end + count, ())
+        assert appended == Appended(end, end + count, ())
 
     @rule(batches=st.lists(st.tuples(st.integers(-1, 3), COUNTS), min_size=3, max_size=12))
     def send_many(self, batches: list[tuple[int, int]]) -> None:
@@ -156,7 +157,7 @@ class ProducersAgainstList(RuleBasedStateMachine):
             with pytest.raises(InvalidProducerEpoch):
                 self._send(numbers_of(old))
         elif old in mine[-5:]:
-            again = (old.base_offset, old.end_offset, (old.base_offset,))
+            again = Appended(old.base_offset, old.end_offset, (old.base_offset,))
             assert self._send(numbers_of(old)) == again
         else:
             self._send_long_ago(old)
@@ -216,9 +217,9 @@ class ProducersAgainstList(RuleBasedStateMachine):
         name = data.draw(st.sampled_from([each for each in self._known() if each >= NAMED_FIRST]))
         for count in counts:
             numbers, end = self._next_named(name, count), self.log.log_end_offset
-            assert self._send(numbers) == (end, end + count, ())
+            assert self._send(numbers) == Appended(end, end + count, ())
             if again:
-                assert self._send(numbers) == (end, end + count, (end,))
+                assert self._send(numbers) == Appended(end, end + count, (end,))
 
     def _next_named(self, name: int, count: int) -> Numbers:
         epoch, first, _, generation, *_ = self._known()[name]
