@@ -212,7 +212,7 @@ _CASES: dict[Callable[[Patch], None], planting.Case] = {
     count_blank_voters: _case((4, 1, 5, 8), ("reunion",)),
     old_copies_are_welcome: _case((0, 1), ("old_copy",)),
     read_without_a_round: _case((0, 1, 2), ("usurpation",)),
-    read_before_the_no_op: _case((3, 53, 16), ("betrayal",)),
+    read_before_the_no_op: _case((6, 15, 43), ("betrayal",)),
 }
 BUGS = PlantedBugs(World, _CASES)
 
