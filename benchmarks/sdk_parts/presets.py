@@ -14,6 +14,7 @@ import trio
 
 from benchmarks.quorum_parts.figures import percentile, rounded_ms
 from benchmarks.sdk_parts.around import Stopwatch, keys_of, open_client, topic, values_of
+from benchmarks.sdk_parts.producing import send_all
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +45,9 @@ async def _measure(
 ) -> None:
     latencies = await _latencies(client, durability, name, max(1.0, SECONDS * scale))
     number = max(10_000, int(RECORDS * scale))
-    columns, requests = await _throughput(client, durability, name, number, has_keys=True)
+    columns, requests = await _throughput(
+        client, durability, name, "enqueue", number, has_keys=True
+    )
     report.row(
         preset=name,
         durability=durability,
@@ -58,19 +61,18 @@ async def _measure(
 
 
 async def _throughput(
-    client: Client, durability: str, name: str, number: int, *, has_keys: bool
+    client: Client, durability: str, name: str, call: str, number: int, *, has_keys: bool
 ) -> tuple[dict[str, float], int]:
-    """Of that many records through `enqueue`, until all are acknowledged; and how many requests."""
+    """Of that many records by that call, until all are acknowledged; and how many requests."""
     values = values_of(SIZE, number)
-    keys = keys_of(number) if has_keys else [None] * number
+    keys = keys_of(number) if has_keys else None
     async with (
         topic(client, durability) as topic_name,
         client.producer(**PRESETS[name]) as producer,
     ):
         await producer.send(topic_name, b"first")
         watch = Stopwatch()
-        for value, key in zip(values, keys, strict=True):
-            await producer.enqueue(topic_name, value, key=key)
+        await send_all(producer, topic_name, call, values, keys)
         await producer.flush()
         return watch.columns(number, SIZE), producer.statistics.requests
 
@@ -80,31 +82,43 @@ async def bench_preset_turns(report: Report, root: Path, scale: float) -> None:
     number = max(10_000, int(RECORDS * scale))
     async with open_client(root) as client:
         for durability in ("page_cache", "fsync"):
-            for has_keys in (True, False):
-                rates: dict[str, list[float]] = {name: [] for name in PRESETS}
-                costs: dict[str, list[float]] = {name: [] for name in PRESETS}
-                for turn in range(TURNS):
-                    # Another one begins each round: none is always the first after a pause.
-                    names = [*PRESETS][turn % 3 :] + [*PRESETS][: turn % 3]
-                    for name in names:
-                        columns, _ = await _throughput(
-                            client, durability, name, number, has_keys=has_keys
-                        )
-                        rates[name].append(columns["records_s"])
-                        costs[name].append(columns["cpu_us_per_record"])
-                for name in PRESETS:
-                    pairs = zip(rates[name], rates["defaults"], strict=True)
-                    report.row(
-                        preset=name,
-                        durability=durability,
-                        keys=has_keys,
-                        turns=TURNS,
-                        records_s_median=round(median(rates[name])),
-                        records_s_least=round(min(rates[name])),
-                        records_s_most=round(max(rates[name])),
-                        to_defaults_median=round(median([own / plain for own, plain in pairs]), 3),
-                        cpu_us_per_record=round(median(costs[name]), 2),
-                    )
+            for call in ("enqueue", "send_columns"):
+                for has_keys in (True, False):
+                    await _turns(report, client, durability, call, number, has_keys=has_keys)
+
+
+async def _turns(
+    report: Report, client: Client, durability: str, call: str, number: int, *, has_keys: bool
+) -> None:
+    rates: dict[str, list[float]] = {name: [] for name in PRESETS}
+    costs: dict[str, list[float]] = {name: [] for name in PRESETS}
+    for turn in range(TURNS):
+        # Another one begins each round: none is always the first after a pause.
+        first = turn % len(PRESETS)
+        for name in [*PRESETS][first:] + [*PRESETS][:first]:
+            columns, _ = await _throughput(
+                client, durability, name, call, number, has_keys=has_keys
+            )
+            rates[name].append(columns["records_s"])
+            costs[name].append(columns["cpu_us_per_record"])
+    for name in PRESETS:
+        report.row(
+            preset=name,
+            durability=durability,
+            call=call,
+            keys=has_keys,
+            records_s_median=round(median(rates[name])),
+            records_s_least=round(min(rates[name])),
+            records_s_most=round(max(rates[name])),
+            to_defaults_median=_ratio(rates, name),
+            cpu_us_per_record=round(median(costs[name]), 2),
+            cpu_to_defaults_median=_ratio(costs, name),
+        )
+
+
+def _ratio(figures: dict[str, list[float]], name: str) -> float:
+    pairs = zip(figures[name], figures["defaults"], strict=True)
+    return round(median(own / plain for own, plain in pairs), 3)
 
 
 async def _latencies(client: Client, durability: str, preset: str, seconds: float) -> list[float]:

@@ -45,15 +45,16 @@ async def _measure(
     ):
         await producer.send(name, b"first")
         watch = Stopwatch()
-        await _send(producer, name, call, values, keys)
+        await send_all(producer, name, call, values, keys)
         await producer.flush()
         columns = watch.columns(number, size)
     report.row(call=call, durability=durability, record_bytes=size, keys=has_keys, **columns)
 
 
-async def _send(
+async def send_all(
     producer: Producer, name: str, call: str, values: list[bytes], keys: list[bytes] | None
 ) -> None:
+    """Hand in all of them by that call."""
     if call == "send_columns":
         await producer.send_columns(name, values=values, keys=keys)
     elif call == "send_many" and keys is None:
