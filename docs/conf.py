@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 PROJECT = tomllib.loads((HERE.parent / "pyproject.toml").read_text("utf-8"))["project"]
-REPOSITORY = PROJECT.get("urls", {}).get("Source", "https://github.com/raftmq/raftmq")
+REPOSITORY = PROJECT["urls"]["Source"]
 ERRORS_PAGE = "reference/errors"
 FOLDER_LINK = re.compile(r"\]\(\.\./([\w-]+(?:/[\w-]+)*)/?\)")
 

@@ -73,7 +73,7 @@ AREAS: dict[str, dict[str, Requirement]] = {
         "A3.5": Requirement("a record is found by its offset, over a sparse index"),
         "A3.6": Requirement("one sequential write for all batches of an append; sendfile"),
         "A3.7": Requirement("recovery after kills, power cuts and torn writes"),
-        "A3.8": Requirement("a full or failing disk: no wrong promise, and somebody else leads"),
+        "A3.8": Requirement("a full or failing disk: no wrong promise, and another replica leads"),
     },
     "Producers": {
         "A4.1": Requirement("the client finds leaders, and follows them"),
@@ -81,7 +81,7 @@ AREAS: dict[str, dict[str, Requirement]] = {
         "A4.3": Requirement("partitioners of the program's own"),
         "A4.4": Requirement("records without a key are spread evenly"),
         "A4.5": Requirement("batches, with size and linger"),
-        "A4.6": Requirement("bounded memory: who is too fast waits, or is told"),
+        "A4.6": Requirement("bounded memory: a producer that is too fast waits, or gets BufferFull"),
         "A4.7": Requirement("sending with waiting, without, and with a callback"),
         "A4.8": Requirement("sent again until delivery_timeout_ms; never with acks=0"),
         "A4.9": Requirement("added partitions are used without a restart"),

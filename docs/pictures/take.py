@@ -69,7 +69,7 @@ def typed(command: str, folder: Path, environment: dict[str, str]) -> str:
 def _some(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
-    except OSError:  # nobody has the other side open any more
+    except OSError:  # the other side was closed
         return b""
 
 

@@ -1,4 +1,4 @@
-"""`raftmq profile`: options to list the profiles, and to show one."""
+"""`raftmq profile`: options to list the named clusters."""
 
 from __future__ import annotations
 

@@ -81,8 +81,8 @@ class Consumer(BlockingBlock):
     `processing`.
 
     As a member of a group it gets its first records once the group has dealt out its partitions:
-    a group that begins waits 3 s for more members (`groups.initial_rebalance_delay_ms`). Such a
-    wait counts in `timeout`.
+    a group that begins waits for others (`groups.initial_rebalance_delay_ms`, 3 s by default). Such
+    a wait counts in `timeout`.
     """
 
     def __init__(self, loop: Loop, consumer: AsyncConsumer, open_ones: set[Consumer]) -> None:

@@ -62,7 +62,7 @@ class Consumer(Openable):
     changes nothing, so these errors are definite, whatever their class; those of commits say more.
 
     As a member of a group it gets its first records once the group has dealt out its partitions:
-    a group that begins waits 3 s for more members (`groups.initial_rebalance_delay_ms`).
+    a group that begins waits for others (`groups.initial_rebalance_delay_ms`, 3 s by default).
 
     Args:
         topics: all partitions of these are read, including those that are added later.

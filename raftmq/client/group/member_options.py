@@ -34,9 +34,9 @@ class MemberOptions:
     """Options of one member of a group.
 
     Attributes:
-        group: its name. A group that begins, or begins again after all have left, waits 3 s for
-            more members (the cluster's `groups.initial_rebalance_delay_ms`) before the first record
-            comes.
+        group: its name. A group that begins, or begins again after all have left, waits for
+            more members before the first record comes: `groups.initial_rebalance_delay_ms` of the
+            cluster, 3 s unless it is configured otherwise.
         assignor: by name, or a function of the program's own; or several in order of preference, of
             which the group takes one that all its members know.
         group_instance_id: of a static member, which may restart within its session and keep its
