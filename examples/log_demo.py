@@ -155,7 +155,7 @@ async def _acknowledge(
 
 
 def report(**what: object) -> None:
-    """One line to whoever started this process."""
+    """One line for the process that started this one."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 
@@ -198,7 +198,7 @@ def _by_key(lines: list[Line]) -> list[Line]:
 
 @contextmanager
 def _started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """A process that does not outlive whoever started it, and has ended afterwards."""
+    """A process that ends with its parent, and has ended after the block."""
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         try:

@@ -2,7 +2,7 @@
 
     python examples/quorum_demo.py [--topics 1500] [--directory demo-data] [--keep]
 
-Three processes form a quorum on 127.0.0.1. Whoever leads creates a topic for each module of
+Three processes form a quorum on 127.0.0.1. The leader creates a topic for each module of
 Python's standard library and commits an offset for it, the module's number of lines. Halfway the
 leader is killed with SIGKILL; another one is elected and goes on; the killed one comes back and
 catches up. In the end all three must hold every topic and offset that was acknowledged. Exit code
@@ -185,7 +185,7 @@ async def _report_completion(quorum: MetadataQuorum, work: list[Module]) -> None
 
 
 def report(**what: object) -> None:
-    """One line to whoever started this process."""
+    """One line for the process that started this one."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 
@@ -335,7 +335,7 @@ def _progress(console: Console) -> Progress:
 
 
 def free_ports(count: int) -> list[int]:
-    """Nobody has them right now, and the system gives them to nobody who only dials."""
+    """Ports that are free now, and that the system does not use for outgoing connections."""
     return list(islice(filter(_is_free, sample(range(20_000, 30_000), 1000)), count))
 
 

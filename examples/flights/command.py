@@ -85,7 +85,7 @@ def _run(directory: Path, flights: list[Flight], view: View, read: Read) -> int:
             return 1 if result.faults else 0
         except BaseException:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # it will not take long
-            cluster.kill()  # nobody waits for a hand-over now
+            cluster.kill()  # a hand-over would only take time now
             raise
 
 
@@ -103,7 +103,7 @@ def _conclude(view: View, result: Result) -> None:
 
 @contextmanager
 def _ending_signals() -> Iterator[list[int]]:
-    """They interrupt like Ctrl-C, which trio knows how to deal with; tells which ones came."""
+    """They interrupt like Ctrl-C, which trio handles; the list has those that came."""
     came: list[int] = []
 
     def interrupt(number: int, _frame: object) -> None:

@@ -1,9 +1,9 @@
 """What was acknowledged against what was read: nothing missing, doubled or out of order.
 
-Pure. Records are told apart by their partition, key and value, so that no two with one key may have
+Pure. Records are distinguished by their partition, key and value, so that no two with one key may have
 the same value. Order counts within a key, which is what a partition promises.
 
-Nothing may be there twice, though batches were sent again when nobody knew what had become of them:
+Nothing may be there twice, though batches were sent again when their outcome was unknown:
 producers number what they send.
 """
 
@@ -79,7 +79,7 @@ def compare(sent: Iterable[SentRecord], read: Iterable[ReadRecord]) -> Compariso
 
 def _compare_key(sent: Sequence[SentRecord], read: Sequence[ReadRecord]) -> Comparison:
     number_of = {record.value: number for number, record in enumerate(sent)}
-    assert len(number_of) == len(sent), f"two records of key {sent[0].key!r} cannot be told apart"
+    assert len(number_of) == len(sent), f"two records of key {sent[0].key!r} cannot be distinguished"
     numbers = [number_of[record.value] for record in read if record.value in number_of]
     times_read = Counter(numbers)
     places = {(record.value, record.offset) for record in read}

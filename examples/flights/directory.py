@@ -1,4 +1,4 @@
-"""A directory that goes with whoever made it, whatever that one dies of.
+"""A directory that is removed with the process that made it, however that ends.
 
 A small process waits for the end of its stdin, which comes when the maker closes it or is no more,
 and then removes the directory. It imports nothing but the standard library.

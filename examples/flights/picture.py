@@ -31,7 +31,7 @@ class BrokerPicture(NamedTuple):
 
 class Picture(NamedTuple):
     """Attributes:
-    controller_id: the broker that leads the metadata quorum; None: nobody, as far as is known.
+    controller_id: the broker that leads the metadata quorum; None: none is known.
     """
 
     controller_id: int | None
@@ -73,7 +73,7 @@ class Picture(NamedTuple):
 
 
 async def take_picture(client: Client, cluster: LocalCluster, topic: str) -> Picture:
-    """As the brokers tell now, with the processes as the system tells."""
+    """The metadata as brokers have it now, and the processes as the system reports them."""
     details = await client.admin.describe_cluster()
     partitions = (await client.admin.describe_topic(topic)).partitions
     processes = {one.node_id: one.pid for one in cluster.status()}

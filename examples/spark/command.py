@@ -1,7 +1,7 @@
 """The command: its arguments, the cluster with its directory, and what is said in the end.
 
 Whatever ends it, brokers and the streaming program end too and the directory goes, unless it is to
-be kept: they watch for the end of whoever has started them.
+be kept: they watch for the end of their parent.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _run(root: Path, flights: list[Flight], view: View) -> Result:
         try:
             return Demo(cluster.bootstrap, root / "spark", flights, view).run()
         except BaseException:
-            cluster.kill()  # nobody waits for a hand-over now
+            cluster.kill()  # a hand-over would only take time now
             raise
 
 

@@ -3,9 +3,9 @@ and into Parquet.
 
 A program of its own: `python driver.py BOOTSTRAP FLIGHTS RESULTS FOLDER RECORDS`. Ends when it has
 read all that the topic FLIGHTS held at its start; killed and started again, it goes on where its
-checkpoint in FOLDER says. RECORDS is how many a microbatch has at most, roughly. Tells on stdout
+checkpoint in FOLDER says. RECORDS is how many a microbatch has at most, roughly. Prints on stdout
 what it has done: "written 3 512" (512 rows of microbatch 3 stand in the topic), "done 3 512" (in
-Parquet, too). Ends when its stdin does, so that it does not outlive whoever has started it.
+Parquet, too). Ends when its stdin does, so that it does not outlive its parent.
 
 Invariant: whatever one microbatch writes is the same if it is run again, in the same order, under
 the same name and number. So a microbatch that was interrupted adds what is missing, and no more.
@@ -119,7 +119,7 @@ def write(places: Places, rows: DataFrame, batch: int) -> None:
     """One microbatch, into both places.
 
     Which task has which rows, and in what order, is left to chance by the shuffle of `add_up`, so
-    it is settled here: brokers tell by its place in the order what they have of a batch already.
+    it is settled here: by its place in the order brokers know what they have of a batch already.
     """
     settled = rows.repartition(TASKS, "carrier").sortWithinPartitions("carrier", "hour").persist()
     line = F.to_json(F.struct("*", F.lit(batch).alias("batch")))

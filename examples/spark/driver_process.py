@@ -95,7 +95,7 @@ def environment(folder: Path) -> dict[str, str]:
     Spark's Python workers import pyspark out of SPARK_HOME's pyspark.zip, which holds nothing
     compiled, and take four times as long to start; in a home without it they use what is installed.
     """
-    import pyspark  # here, so that whoever does not have it can be told
+    import pyspark  # here, so that its absence gets a clear error
 
     installed, home = Path(pyspark.__file__).parent, folder / "home"
     home.mkdir(exist_ok=True)

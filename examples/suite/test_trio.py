@@ -12,12 +12,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.trio
 
 
-async def test_orders_come_in_order(orders: Orders) -> None:
-    await orders.place("c-17", "two apples")
-    await orders.place("c-17", "a pear")
-    assert await orders.first(2) == ["two apples", "a pear"]
-
-
 async def test_topics_are_apart(orders: Orders) -> None:
     await orders.place("c-17", "a plum")
     assert await orders.first(1) == ["a plum"]
