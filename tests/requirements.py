@@ -81,7 +81,7 @@ AREAS: dict[str, dict[str, Requirement]] = {
         "A4.3": Requirement("partitioners of the program's own"),
         "A4.4": Requirement("records without a key are spread evenly"),
         "A4.5": Requirement("batches, with size and linger"),
-        "A4.6": Requirement("bounded memory: a producer that is too fast waits, or gets BufferFull"),
+        "A4.6": Requirement("bounded memory: a fast producer waits, or gets BufferFull"),
         "A4.7": Requirement("sending with waiting, without, and with a callback"),
         "A4.8": Requirement("sent again until delivery_timeout_ms; never with acks=0"),
         "A4.9": Requirement("added partitions are used without a restart"),

@@ -79,7 +79,7 @@ def compare(sent: Iterable[SentRecord], read: Iterable[ReadRecord]) -> Compariso
 
 def _compare_key(sent: Sequence[SentRecord], read: Sequence[ReadRecord]) -> Comparison:
     number_of = {record.value: number for number, record in enumerate(sent)}
-    assert len(number_of) == len(sent), f"two records of key {sent[0].key!r} cannot be distinguished"
+    assert len(number_of) == len(sent), f"two records of key {sent[0].key!r} look alike"
     numbers = [number_of[record.value] for record in read if record.value in number_of]
     times_read = Counter(numbers)
     places = {(record.value, record.offset) for record in read}
