@@ -1,6 +1,6 @@
 """What was acknowledged against what was read: nothing missing, doubled or out of order.
 
-Pure. Records are distinguished by their partition, key and value, so that no two with one key may have
+Pure. Records are distinguished by partition, key and value, so that no two with one key may have
 the same value. Order counts within a key, which is what a partition promises.
 
 Nothing may be there twice, though batches were sent again when their outcome was unknown:
