@@ -490,7 +490,7 @@ class GroupCoordinator:
                 self._host(slot, self._group(slot, name, image))
         for slot in slots:
             slot.is_loaded = True
-        # How many slots there are is told by `MetadataNews`, in one line.
+        # `ClusterEventLog` logs the number of slots, in one line.
         logger.debug("slots loaded: slots=%d groups=%d", len(slots), self.slots.group_count)
 
     def _group(self, slot: OwnedSlot, name: str, image: MetadataImage) -> Group:

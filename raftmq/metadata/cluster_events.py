@@ -22,12 +22,12 @@ NAMED_MAX = 3  # partitions in one line; the others are counted
 TOPICS_MAX = 10  # with a line of their own; of more at once the first are named in one line
 
 
-class NewsLine(NamedTuple):
+class ClusterEvent(NamedTuple):
     text: str
     is_warning: bool = False
 
 
-def topic_news(delta: MetadataDelta, before: MetadataImage) -> list[NewsLine]:
+def broker_and_topic_events(delta: MetadataDelta, before: MetadataImage) -> list[ClusterEvent]:
     """What has changed of brokers and topics from `before`, where `delta` begins, to its image.
     Empty where the delta is incomplete: a snapshot was installed, or too much has changed.
     """
@@ -37,7 +37,7 @@ def topic_news(delta: MetadataDelta, before: MetadataImage) -> list[NewsLine]:
     ]
 
 
-def partition_news(delta: MetadataDelta, before: MetadataImage) -> list[NewsLine]:
+def partition_events(delta: MetadataDelta, before: MetadataImage) -> list[ClusterEvent]:
     """The same of leaders and in-sync sets."""
     return list(_of_partitions(_touched(delta, ChangeKind.PARTITION), before, delta.image))
 
@@ -53,15 +53,15 @@ def _touched(delta: MetadataDelta, wanted: ChangeKind) -> list[Any]:
 
 def _of_brokers(
     ids: Collection[int], before: MetadataImage, after: MetadataImage
-) -> Iterator[NewsLine]:
+) -> Iterator[ClusterEvent]:
     for broker_id in ids:
         was, now = before.brokers.get(broker_id), after.brokers.get(broker_id)
         if now is None:
             if was is not None:
-                yield NewsLine(f"broker forgotten: broker={broker_id}")
+                yield ClusterEvent(f"broker forgotten: broker={broker_id}")
         # Fencing and the like are logged where they are decided.
         elif was is None or was.broker_epoch != now.broker_epoch:
-            yield NewsLine(_registered(now))
+            yield ClusterEvent(_registered(now))
 
 
 def _registered(broker: BrokerState) -> str:
@@ -75,7 +75,7 @@ def _registered(broker: BrokerState) -> str:
 
 def _of_topics(
     ids: Collection[bytes], before: MetadataImage, after: MetadataImage
-) -> Iterator[NewsLine]:
+) -> Iterator[ClusterEvent]:
     pairs = [(before.topics.get(one), after.topics.get(one)) for one in ids]
     made = [now for was, now in pairs if now is not None and was is None]
     gone = [was for was, now in pairs if was is not None and now is None]
@@ -88,12 +88,12 @@ def _of_topics(
     yield from _each("altered", altered)
 
 
-def _each(what: str, topics: dict[str, str]) -> Iterator[NewsLine]:
+def _each(what: str, topics: dict[str, str]) -> Iterator[ClusterEvent]:
     if len(topics) > TOPICS_MAX:
-        yield NewsLine(f"topics {what}: {_counted('topics', sorted(topics))}")
+        yield ClusterEvent(f"topics {what}: {counted('topics', sorted(topics))}")
         return
     for name, details in sorted(topics.items()):
-        yield NewsLine(f"topic {what}: topic={name} {details}")
+        yield ClusterEvent(f"topic {what}: topic={name} {details}")
 
 
 def _made(topic: TopicState, image: MetadataImage) -> str:
@@ -117,8 +117,11 @@ def _altered(was: TopicState, now: TopicState) -> str:
 
 def _of_partitions(
     keys: Collection[PartitionId], before: MetadataImage, after: MetadataImage
-) -> Iterator[NewsLine]:
-    led, in_sync = defaultdict[NewsLine, list[str]](list), defaultdict[NewsLine, list[str]](list)
+) -> Iterator[ClusterEvent]:
+    led, in_sync = (
+        defaultdict[ClusterEvent, list[str]](list),
+        defaultdict[ClusterEvent, list[str]](list),
+    )
     for key in keys:
         was, now = before.partitions.get(key), after.partitions.get(key)
         # Of topics that were made or deleted: their own line is enough.
@@ -130,26 +133,27 @@ def _of_partitions(
         if set(was.isr) != set(now.isr):
             left, joined = _ids({*was.isr} - {*now.isr}), _ids({*now.isr} - {*was.isr})
             what = f"in-sync replicas changed: left={left} joined={joined}"
-            in_sync[NewsLine(what)].append(name)
+            in_sync[ClusterEvent(what)].append(name)
     for line, names in [*led.items(), *in_sync.items()]:
-        yield line._replace(text=f"{line.text} {_counted('partitions', names)}")
+        yield line._replace(text=f"{line.text} {counted('partitions', names)}")
 
 
-def _elected(was: PartitionState, now: PartitionState) -> NewsLine:
+def _elected(was: PartitionState, now: PartitionState) -> ClusterEvent:
     before = "-" if was.leader == NO_BROKER else was.leader
     if now.leader == NO_BROKER:
-        return NewsLine(f"no leader: from={before}", is_warning=True)
+        return ClusterEvent(f"no leader: from={before}", is_warning=True)
     if now.recovery_state is RecoveryState.RECOVERING is not was.recovery_state:
         what = f"leader elected that was not in sync: from={before} to={now.leader}"
-        return NewsLine(what, is_warning=True)
-    return NewsLine(f"leader elected: from={before} to={now.leader}")
+        return ClusterEvent(what, is_warning=True)
+    return ClusterEvent(f"leader elected: from={before} to={now.leader}")
 
 
 def _ids(brokers: Collection[int]) -> str:
     return ",".join(map(str, sorted(brokers))) or "-"
 
 
-def _counted(what: str, names: list[str]) -> str:
+def counted(what: str, names: list[str]) -> str:
+    """`count=5 topics=a,b,c,+2`: the first few names, and how many more there are."""
     rest = len(names) - NAMED_MAX
     named = ",".join(names[:NAMED_MAX]) + (f",+{rest}" if rest > 0 else "")
     return f"count={len(names)} {what}={named}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 import trio.testing
 
-from raftmq.broker.metadata_news import PAUSE_SECONDS, MetadataNews
+from raftmq.broker.cluster_event_log import PAUSE_SECONDS, ClusterEventLog
 from raftmq.metadata.commands import AssignSlot, CreateTopic, DeleteTopic
 from tests.unit.broker.asking import NODE, cluster_of, said
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def telling(cluster: FakeCluster, *, is_controller: bool) -> AsyncIterator[None]:
-    news = MetadataNews(NODE, cluster.nodes[NODE], lambda: is_controller)
+    log = ClusterEventLog(NODE, cluster.nodes[NODE], lambda: is_controller)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(news.run)
+        nursery.start_soon(log.run)
         await trio.testing.wait_all_tasks_blocked()
         yield
         await trio.sleep(3 * PAUSE_SECONDS)

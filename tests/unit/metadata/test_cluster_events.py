@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from raftmq.metadata.cluster_events import ClusterEvent, broker_and_topic_events, partition_events
 from raftmq.metadata.commands import (
     AddPartitions,
     AlterTopicConfig,
@@ -15,7 +16,6 @@ from raftmq.metadata.commands import (
     UnregisterBroker,
 )
 from raftmq.metadata.delta import ChangeLog
-from raftmq.metadata.news import NewsLine, partition_news, topic_news
 from tests.unit.metadata.brokers_back import epoch_in, hosting, register
 from tests.unit.metadata.states import ORDERS, after, apply_next, cluster, create, topic_id_of
 
@@ -32,7 +32,10 @@ def told(before: MetadataImage, *commands: AnyCommand) -> list[str]:
         image, _ = apply_next(image, command)
         log.add(image)
     delta = log.since(before.version, image)
-    return [line.text for line in (*topic_news(delta, before), *partition_news(delta, before))]
+    return [
+        line.text
+        for line in (*broker_and_topic_events(delta, before), *partition_events(delta, before))
+    ]
 
 
 def death(image: MetadataImage, broker_id: int) -> list[AnyCommand]:
@@ -84,8 +87,8 @@ def test_a_partition_without_a_leader() -> None:
     for command in death(image, 0):
         now, _ = apply_next(now, command)
         log.add(now)
-    first, second = partition_news(log.since(image.version, now), image)
-    assert first == NewsLine("no leader: from=0 count=1 partitions=orders-0", is_warning=True)
+    first, second = partition_events(log.since(image.version, now), image)
+    assert first == ClusterEvent("no leader: from=0 count=1 partitions=orders-0", is_warning=True)
     assert second.text.startswith("in-sync replicas changed: left=0 joined=- count=1")
 
 
@@ -104,7 +107,7 @@ def test_a_delta_that_is_not_complete() -> None:
     log, image = ChangeLog(), after(cluster(), create())
     log.reset(image)
     delta = log.since(cluster().version, image)
-    assert topic_news(delta, cluster()) == partition_news(delta, cluster()) == []
+    assert broker_and_topic_events(delta, cluster()) == partition_events(delta, cluster()) == []
 
 
 @pytest.mark.parametrize("count", [1, 200])

@@ -1,9 +1,8 @@
 """Writes what changes in the cluster to the log of a node: topics, leaders, in-sync sets, slots.
 
-Owns the pace: topics and brokers are told at once; changes of partitions and slots within
-`PAUSE_SECONDS` share their lines, so that a broker that dies with a thousand partitions makes a
-handful. What concerns the cluster is logged by the controller alone, of its slots each broker tells
-itself.
+Owns the pace: topics and brokers are logged at once; changes of partitions and slots within
+`PAUSE_SECONDS` share their lines, so that the death of a broker with a thousand partitions makes a
+handful. The controller alone logs what concerns the cluster; each broker logs its own slots.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 import trio
 
-from raftmq.metadata.news import partition_news, topic_news
+from raftmq.metadata.cluster_events import broker_and_topic_events, partition_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from raftmq.metadata.cluster_events import ClusterEvent
     from raftmq.metadata.delta import MetadataDelta
     from raftmq.metadata.image import MetadataImage
-    from raftmq.metadata.news import NewsLine
     from raftmq.metadata.quorum import MetadataQuorum
 
 PAUSE_SECONDS = 0.5  # long enough for the reviews after a death, short enough to watch
@@ -29,7 +28,7 @@ PAUSE_SECONDS = 0.5  # long enough for the reviews after a death, short enough t
 logger = logging.getLogger("raftmq.broker")
 
 
-class MetadataNews:
+class ClusterEventLog:
     """
     Args:
         is_controller: whether this node is the controller now.
@@ -41,30 +40,32 @@ class MetadataNews:
         self._broker_id, self._quorum, self._is_controller = broker_id, quorum, is_controller
 
     async def run(self) -> NoReturn:
-        """Until cancelled. What was there when it began is no news."""
+        """Until cancelled. The state at its start is not logged."""
         before = seen = self._quorum.image
         deadline = inf
         while True:
             with trio.move_on_at(deadline):
                 await self._quorum.wait_changed(seen.version)  # or the pause is over
-            self._tell(topic_news, seen)
+            self._log(broker_and_topic_events, seen)
             if deadline == inf:
                 deadline = trio.current_time() + PAUSE_SECONDS
             seen = self._quorum.image
             if trio.current_time() >= deadline:
-                self._tell(partition_news, before)
-                self._tell_slots(before, seen)
+                self._log(partition_events, before)
+                self._log_slots(before, seen)
                 before, deadline = seen, inf
 
-    def _tell(
-        self, news: Callable[[MetadataDelta, MetadataImage], list[NewsLine]], before: MetadataImage
+    def _log(
+        self,
+        events: Callable[[MetadataDelta, MetadataImage], list[ClusterEvent]],
+        before: MetadataImage,
     ) -> None:
         if self._is_controller():
-            for line in news(self._quorum.delta_since(before.version), before):
-                level = logging.WARNING if line.is_warning else logging.INFO
-                logger.log(level, "%s", line.text)
+            for event in events(self._quorum.delta_since(before.version), before):
+                level = logging.WARNING if event.is_warning else logging.INFO
+                logger.log(level, "%s", event.text)
 
-    def _tell_slots(self, before: MetadataImage, after: MetadataImage) -> None:
+    def _log_slots(self, before: MetadataImage, after: MetadataImage) -> None:
         if before.slots is after.slots:
             return
         had, has = self._slots_in(before), self._slots_in(after)
