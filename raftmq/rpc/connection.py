@@ -217,12 +217,13 @@ class Connection:
         run_sync: runs blocking disk reads, for answers out of files.
         arrival: back-pressure of requests; None on the requesting side, whose answers were asked
             for, with their sizes.
+        end_level: of the log line about an end without a fault.
+        warns_of_foreign_protocol: asked when another protocol comes, whether that is worth a
+            warning now.
 
     Attributes:
         reason: why it ended; empty before.
         heard_at: when the last byte arrived.
-        end_level: of the log line about an end without a fault.
-        warns_of_stranger: whether one of another protocol, which comes now, is worth a warning.
         on_end: called once, with the reason.
     """
 
@@ -234,10 +235,11 @@ class Connection:
         limits: RpcLimits,
         run_sync: RunSync = trio.to_thread.run_sync,
         arrival: Arrival | None = None,
+        end_level: int = logging.INFO,
+        warns_of_foreign_protocol: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.name, self.limits = name, limits
-        self.reason, self.end_level = "", logging.INFO
-        self.warns_of_stranger: Callable[[], bool] = lambda: True
+        self.name, self.limits, self.reason = name, limits, ""
+        self._end_level, self._warns_of_foreign_protocol = end_level, warns_of_foreign_protocol
         self.on_end: Callable[[str], object] = lambda _reason: None
         self.heard_at = trio.current_time()
         self.outbox = Outbox(stream, run_sync)
@@ -348,7 +350,7 @@ class Connection:
         self.reason = reason
         self._ended.set()
         self._scope.cancel()
-        level = logging.WARNING if is_fault else self.end_level
+        level = logging.WARNING if is_fault else self._end_level
         logger.log(level, "connection ended: with=%s reason=%s", self.name, reason)
         self.on_end(reason)
 
@@ -394,7 +396,7 @@ class Connection:
         if error.stranger == HTTP:
             self.outbox.put(HTTP_ANSWER)
             self.outbox.flush()
-        await self.finish(str(error), is_fault=self.warns_of_stranger())
+        await self.finish(str(error), is_fault=self._warns_of_foreign_protocol())
 
     async def _watch(self, look: Callable[[float], float]) -> None:
         while True:

@@ -30,7 +30,7 @@ class Listener(NamedTuple):
     clients_at: str = ""
 
     def refusal(self, node_id: int) -> str:
-        """What a client is told at a listener for brokers alone."""
+        """The error for a client at a listener for brokers alone."""
         return f"listener {self.name!r} of broker {node_id} {CLIENTS_ELSEWHERE} {self.clients_at}"
 
 

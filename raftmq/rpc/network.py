@@ -48,8 +48,8 @@ PAUSE_SECONDS = 0.5  # long enough not to spin on a shortage, short for a client
 SAID_SECONDS = 60.0  # between two log lines about the same, or a shortage would fill the disk
 
 
-class Occasion:
-    """Whether to log something that may happen a thousand times a second: once a minute."""
+class LogThrottle:
+    """At most one log line in SAID_SECONDS about what may happen a thousand times a second."""
 
     def __init__(self) -> None:
         self._next_at = -inf
@@ -75,7 +75,7 @@ class Acceptor:
         self._listener, self._handler, self._name = listener, handler, name
         self._spare: int | None = None  # descriptor of /dev/null
         self._refused = 0
-        self._of_refused = Occasion()
+        self._of_refused = LogThrottle()
 
     async def run(self) -> NoReturn:
         self._keep_spare()

@@ -176,7 +176,8 @@ def connections_within(descriptors_max: int, *, wanted: int, logs: int) -> int:
 
 def logs_within(descriptors_max: int, *, connections: int) -> int:
     """How many logs there may be while clients have so many connections."""
-    return max(0, descriptors_max - _other_descriptors(descriptors_max) - connections)
+    spare = descriptors_max - _other_descriptors(descriptors_max) - connections
+    return max(1, spare)  # 0 would mean any number
 
 
 def _other_descriptors(descriptors_max: int) -> int:

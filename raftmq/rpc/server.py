@@ -28,7 +28,7 @@ from raftmq.errors import (
 from raftmq.rpc.arrival import Arrival
 from raftmq.rpc.connection import Connection
 from raftmq.rpc.context import ANONYMOUS, Listener, RequestContext, ServerIdentity
-from raftmq.rpc.network import Occasion, TcpStream
+from raftmq.rpc.network import LogThrottle, TcpStream
 from raftmq.rpc.protocol import BROKER_CONNECTIONS_MAX, RpcLimits
 from raftmq.rpc.reply import NOBODY, PendingReply, Reply, memory_bytes, payload_length
 from raftmq.rpc.request_memory import RequestMemory
@@ -498,7 +498,7 @@ class RpcServer:
         # Separate memory, so that clients cannot hold up replication (decision 0029).
         self._rooms = [RequestMemory(self._limits.unhandled_bytes_max) for _ in (False, True)]
         self._refused = 0
-        self._of_refused, self._of_strangers = Occasion(), Occasion()
+        self._of_refused, self._of_foreign_protocols = LogThrottle(), LogThrottle()
 
     @property
     def connections(self) -> int:
@@ -523,12 +523,17 @@ class RpcServer:
         number = next(self._numbers)
         name = f"connection-{number} listener={listener.name} peer={peer}"
         arrival = Arrival(self._limits.stall_seconds_max)
+        # Clients come and go, and health probes connect every second.
+        end_level = logging.INFO if listener.is_for_brokers else logging.DEBUG
         connection = Connection(
-            stream, name=name, limits=self._limits, run_sync=self._run_sync, arrival=arrival
+            stream,
+            name=name,
+            limits=self._limits,
+            run_sync=self._run_sync,
+            arrival=arrival,
+            end_level=end_level,
+            warns_of_foreign_protocol=self._of_foreign_protocols.is_due,
         )
-        if not listener.is_for_brokers:  # clients come and go, and probes of machines every second
-            connection.end_level = logging.DEBUG
-        connection.warns_of_stranger = self._of_strangers.is_due
         stranger = RequestContext(principal, listener, "", number, peer)
         session = ServedConnection(
             self._service,

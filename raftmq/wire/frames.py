@@ -12,7 +12,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.errors import RemoteProtocolError
-from raftmq.wire.strangers import refuse_strangers
+from raftmq.wire.strangers import FIRST_BYTES, refuse_strangers
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -59,7 +59,7 @@ class FrameReader:
         self._header_bytes_max = header_bytes_max
         self._pieces: list[bytes | bytearray] = []  # of a frame that is not complete yet
         self._buffered_bytes = self._needed_bytes = 0
-        self._is_first = True
+        self._first = bytearray()  # of the connection, for `refuse_strangers`
 
     @property
     def buffered_bytes(self) -> int:
@@ -80,9 +80,9 @@ class FrameReader:
                 frames that `data` completed before that one are lost with the connection.
             ForeignProtocol: these are the first bytes, and of another protocol.
         """
-        if self._is_first:
-            self._is_first = False
-            refuse_strangers(data)
+        if len(self._first) < FIRST_BYTES:
+            self._first += data[: FIRST_BYTES - len(self._first)]
+            refuse_strangers(self._first)
         if self._pieces:
             self._keep(data)
             if self._buffered_bytes < self._needed_bytes:

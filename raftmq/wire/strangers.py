@@ -41,18 +41,20 @@ _WHAT = {
 }
 _KAFKA_BYTES_MAX = 1 << 16  # of a first request; it has the length in big-endian
 _KAFKA_API_KEYS = 100
+FIRST_BYTES = 10  # of a connection: by these every other protocol is recognized
 
 
 def refuse_strangers(first: bytes | bytearray | memoryview, *, is_quorum: bool = False) -> None:
     """
     Args:
-        first: what the first read of a connection has brought.
+        first: the bytes that a connection has brought so far. All but QUORUM is recognized by the
+            first 6, most by 4, before a length that is too large is refused.
         is_quorum: here the quorum's own protocol is spoken.
 
     Raises:
         ForeignProtocol: it is the beginning of something else, certainly no frame of raftmq.
     """
-    stranger = _stranger(bytes(first[:10]))
+    stranger = _stranger(bytes(first[:FIRST_BYTES]))
     if stranger and not (is_quorum and stranger == QUORUM):
         raise ForeignProtocol(_WHAT[stranger], stranger)
 
@@ -64,7 +66,7 @@ def _stranger(first: bytes) -> str:
     """
     if first.startswith(_METHODS):
         return HTTP
-    if first.startswith(b"HTTP/"):
+    if first.startswith(b"HTTP"):
         return HTTP_SERVER
     # A record of TLS: its type (21 alert, 22 handshake), then the version, 3.1 to 3.4.
     if first[1:2] == b"\3" and first[2:3] in (b"\1", b"\2", b"\3", b"\4"):

@@ -121,7 +121,7 @@ async def test_a_browser_is_answered_in_its_own_words(
 async def test_a_health_check_by_http_does_not_flood_the_log(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Somebody has pointed one at this port, which asks each second: a warning once a minute."""
+    """An HTTP health check asks this port each second: a warning once a minute."""
     server = new_server(ECHO)
     for _ in range(90):
         async with connected(server, CLIENTS) as stream:

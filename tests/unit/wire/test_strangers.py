@@ -48,6 +48,16 @@ STRANGERS = [
 ]
 
 
+@pytest.mark.parametrize(("first", "stranger"), STRANGERS[:6])
+def test_another_protocol_byte_by_byte(first: bytes, stranger: str) -> None:
+    """A slow network cuts HTTP and TLS anywhere: they are recognized all the same."""
+    frames = FrameReader(frame_bytes_max=1 << 26, header_bytes_max=1 << 21)
+    for reader in (frames, MessageReader()):
+        with pytest.raises(ForeignProtocol) as caught:
+            list(map(reader.receive, (bytes([byte]) for byte in first)))
+        assert caught.value.stranger == stranger
+
+
 @pytest.mark.parametrize(("first", "stranger"), STRANGERS)
 def test_another_protocol(first: bytes, stranger: str) -> None:
     """It is called by its name, before anything of it is kept."""
@@ -70,7 +80,9 @@ def test_a_port_of_voters() -> None:
 def test_a_hello_is_none_of_them(cluster_id: str, client_id: str, number: int) -> None:
     """However it is filled in."""
     hello = Hello(cluster_id=cluster_id, client_id=client_id, software="raftmq 0.1.0")
-    refuse_strangers(encode_request(number, hello))
+    frame = encode_request(number, hello)
+    for length in range(1, 12):
+        refuse_strangers(frame[:length])
 
 
 @given(st.binary(max_size=60_000))

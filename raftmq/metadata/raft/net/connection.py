@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import trio
 
-from raftmq.errors import RemoteProtocolError
+from raftmq.errors import ForeignProtocol, RemoteProtocolError
 from raftmq.metadata.raft.net.messages import (
     REASON_LENGTH_MAX,
     KeepAlive,
@@ -70,9 +70,15 @@ class QuorumConnection:
     """Serves its stream while `run` runs; see `open_connection`."""
 
     def __init__(
-        self, stream: trio.abc.Stream, *, name: str = "unknown", limits: StreamLimits | None = None
+        self,
+        stream: trio.abc.Stream,
+        *,
+        name: str = "unknown",
+        limits: StreamLimits | None = None,
+        warns_of_foreign_protocol: Callable[[str], bool] = lambda _protocol: True,
     ) -> None:
         self.name = name
+        self._warns_of_foreign_protocol = warns_of_foreign_protocol
         self._stream, self._limits = stream, limits or StreamLimits()
         self._frames = MessageReader()
         self._received: deque[Received] = deque()
@@ -192,6 +198,8 @@ class QuorumConnection:
             while data := await self._read_some():
                 self._keep(data)
             self._end("the other side hung up")
+        except ForeignProtocol as error:
+            self._end(str(error), is_fault=self._warns_of_foreign_protocol(str(error)))
         except RemoteProtocolError as error:  # damaged or too large: later frames cannot be found
             self._end(str(error), is_fault=True)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -270,13 +278,23 @@ class QuorumConnection:
 
 @asynccontextmanager
 async def open_connection(
-    stream: trio.abc.Stream, *, name: str = "unknown", limits: StreamLimits | None = None
+    stream: trio.abc.Stream,
+    *,
+    name: str = "unknown",
+    limits: StreamLimits | None = None,
+    warns_of_foreign_protocol: Callable[[str], bool] = lambda _protocol: True,
 ) -> AsyncIterator[QuorumConnection]:
     """A connection over `stream`, which is closed at the end; queued frames may be lost.
 
     The body is not cancelled when the connection ends: its calls return None or False.
+
+    Args:
+        warns_of_foreign_protocol: asked when another protocol comes, with the words of the log
+            line, whether that is worth a warning.
     """
-    connection = QuorumConnection(stream, name=name, limits=limits)
+    connection = QuorumConnection(
+        stream, name=name, limits=limits, warns_of_foreign_protocol=warns_of_foreign_protocol
+    )
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(connection.run)

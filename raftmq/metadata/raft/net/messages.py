@@ -260,10 +260,10 @@ class MessageReader:
         Raises:
             RemoteProtocolError: too long, damaged, or no known message.
         """
-        if self._is_first:
-            self._is_first = False
-            refuse_strangers(data, is_quorum=True)
         self._buffer += data
+        if self._is_first:
+            self._is_first = len(self._buffer) < FRAME_HEADER.size  # no frame is shorter
+            refuse_strangers(self._buffer, is_quorum=True)
         messages: list[AnyMessage] = []
         position = 0
         while (message_end := self._end_of_frame(position)) is not None:

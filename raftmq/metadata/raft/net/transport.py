@@ -409,7 +409,12 @@ class Transport(Generic[AddressT]):
         wrapped = await self._wrapped(stream, name, is_server=dialled is None)
         if wrapped is None:  # TLS failed; logged
             return StreamOutcome.FAILED
-        async with open_connection(wrapped, name=name, limits=self._limits) as connection:
+        async with open_connection(
+            wrapped,
+            name=name,
+            limits=self._limits,
+            warns_of_foreign_protocol=self._refusals.is_first_of,
+        ) as connection:
             own = self._make_hello()
             if dialled is None:  # a stranger until its Hello
                 connection.expect(frame_bytes_max=SMALL_FRAME_BYTES_MAX)

@@ -5,6 +5,7 @@ The handshake has its own file, and so have guests.
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 
 import pytest
@@ -355,6 +356,23 @@ async def test_strangers_are_limited(
         assert [await stranger.hear() for stranger in waiting] == [None, None]
         await (await call(two)).be_welcomed(hello_of(1))
         await two.until_connected(1)
+
+
+async def test_a_health_check_by_http_does_not_flood_the_log(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It asks this port each second: one warning, and the other protocol has one of its own."""
+    caplog.set_level(logging.INFO)
+    async with open_network() as network:
+        two = await Voter(network, 2).start()
+        for first in [b"GET /health HTTP/1.1\r\n\r\n"] * 3 + [bytes.fromhex("16 03 01 02 00")] * 3:
+            stranger = await call(two)
+            await stranger.stream.send_all(first)
+            assert isinstance(await stranger.hear(), NodeHello)
+            assert await stranger.hear() is None
+            await trio.sleep(1)
+    ends = [one for one in caplog.records if "this port" in one.message]
+    assert [one.levelname for one in ends] == ["WARNING", "INFO", "INFO"] * 2
 
 
 async def test_who_is_introduced_is_no_stranger(
