@@ -152,7 +152,7 @@ class Replica:
             now=trio.current_time(),
         )
         self._perform(self.leader.on_held(self.log.held_end_offset))
-        logger.info("leads: log=%s epoch=%d", self.log.name, assignment.leader_epoch)
+        logger.debug("leads: log=%s epoch=%d", self.log.name, assignment.leader_epoch)
 
     async def _begin_at(self, start_offset: int) -> None:
         """Delete everything before the start that the quorum has for the partition (L6). These

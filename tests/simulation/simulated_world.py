@@ -167,7 +167,7 @@ def _logged(world: SimulatedWorld) -> Iterator[None]:
     handler, logger = _Trace(world), world.logger
     before = logger.level, logger.propagate
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.DEBUG)  # each replica that leads has a line of this level
     logger.propagate = False
     try:
         yield

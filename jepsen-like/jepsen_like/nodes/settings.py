@@ -43,4 +43,5 @@ def settings_of(node_id: int, directory: Path, places: Mapping[int, Place]) -> s
     ]
     for name, port in (("clients", ports.clients), ("brokers", ports.brokers)):
         lines += ["[[listeners]]", f'name = "{name}"', f'bind = "{host}:{port}"']
+    lines += ["[log]", 'level = "debug"']  # a line for each partition that a node leads
     return "\n".join([*lines, ""])

@@ -26,6 +26,7 @@ from raftmq.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from raftmq.metadata.cluster_events import counted
 from raftmq.metadata.commands import PartitionId, RecoveryState
 from raftmq.metadata.delta import BecomeFollower, BecomeLeader, LetGo, duties, duty_of
 from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind
@@ -332,6 +333,7 @@ class Replicas:
         for key in late:
             if key not in self._logs:  # the disk refused: repair tries again
                 self.repair.watch(key)
+        led = self._led(wanted)
         for duty in wanted:
             try:
                 # One after the other, in the order of the metadata.
@@ -339,10 +341,18 @@ class Replicas:
             # One partition's failure must not keep the others from their roles.
             except RaftmqError as error:
                 logger.error("duty failed: %s reason=%s", duty, error)
+        # A start with a thousand partitions makes one line.
+        if taken := [name for name, _ in sorted(self._led(wanted) - led)]:
+            logger.info("leads: %s", counted("logs", taken))
         # After the new duties, which must not wait for deletions.
         await self._let_go_deleted(delta.image)
         await self._reconfigure(delta)
         self._seen = delta.image
+
+    def _led(self, wanted: Iterable[Duty]) -> set[tuple[str, int]]:
+        """Names and leader epochs of the logs that this broker leads, of these duties."""
+        found = (self._replicas.get(_key(duty.partition_id)) for duty in wanted)
+        return {(one.log.name, one.leader.leader_epoch) for one in found if one and one.leader}
 
     async def _let_go_deleted(self, image: MetadataImage) -> None:
         """Remove topics that were deleted while this broker was down.

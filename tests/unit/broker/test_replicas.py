@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,27 @@ async def test_a_new_topic_is_led_and_takes_records(
         )
         assert replica.high_watermark == 2
         assert replica.log.durable_end_offset == 2
+
+
+async def test_a_thousand_leaderships_make_a_line(
+    files: SimulatedFiles, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each change of the metadata has one: a topic of many partitions, then the epoch of another;
+    a change of something else has none."""
+    caplog.set_level(logging.INFO)
+    cluster = FakeCluster(1)
+    async with opened(files, cluster) as node:
+        await node.register()
+        await create_topic(cluster, *[(1,)] * 100)
+        await settle()
+        await create_topic(cluster, (1,), topic_id=b"1" * 16)
+        await settle()
+        await cluster.leader.propose(AlterTopicConfig(TOPIC_ID, {"retention.ms": "1"}))
+        await settle()
+    first, second = (one.message for one in caplog.records if "leads: " in one.message)
+    name = f"t0-{TOPIC_ID.hex()}/Partition"
+    assert first == f"leads: count=100 logs={name}-0,{name}-1,{name}-10,+97"
+    assert second == f"leads: count=1 logs=t49-{b'1'.hex() * 16}/Partition-0"
 
 
 async def test_nothing_happens_before_the_own_registration(
