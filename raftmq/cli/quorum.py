@@ -35,8 +35,8 @@ def quorum() -> None:
     JSON: one object per line, told apart by type. A voter has address, cluster_id, node_id, state
     (leader, candidate, follower), leader_id, term, commit_index, applied_index, last_index,
     journal_bytes, snapshot (index, term, size_bytes), voters (node_id, is_connected, standing,
-    lag), observers (node_id, lag); an unreachable has address, what; the summary comes last and
-    has is_healthy, leader_id, term, what. What is not known is null.
+    lag), observers (node_id, lag), leader_address; an unreachable has address, what; the summary
+    comes last and has is_healthy, leader_id, term, what, leader_address. What is not known is null.
     """)
 )
 @bootstrap_option()

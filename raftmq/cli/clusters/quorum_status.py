@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ENTRY_SECONDS_MAX = 3.0  # for a broker to let a client in
 BROKER_SECONDS_MAX = 5.0  # for a broker to name the voters; older ones never do
-ASK_IT = "ask it for the lags, at its address in quorum.voters"
+ASK_IT = "ask it for the lags, at"
 NOT_TOLD_YET = (
     "its broker has no metadata yet, and cannot name the voters: ask them at their own port, as"
     " quorum.voters in the settings has it"
@@ -65,6 +65,7 @@ class QuorumVerdict(NamedTuple):
     leader_id: int | None
     term: int
     what: str
+    leader_address: str | None = None
 
 
 def show_status(addresses: Sequence[Address], *, as_json: bool) -> int:
@@ -183,14 +184,16 @@ def judge(answers: Sequence[VoterAnswer]) -> QuorumVerdict:
         what = f"node {node} leads in term {status.term} with {count} of {total} voters"
         if not is_healthy:
             what += f", which is no majority: nothing is committed; {explain(sight)}"
-        return QuorumVerdict(is_healthy, node, status.term, what)
+        address = format_address(answers[0].address)  # where it was reached
+        return QuorumVerdict(is_healthy, node, status.term, what, address)
     connected = {voter.node_id for voter in status.voters if voter.is_connected}
     # A follower keeps the leader's id until its election timeout, also when the connection is lost.
     if status.leader_id not in connected:
         what = f"no leader is known in term {status.term}, says node {node}; {explain(sight)}"
         return QuorumVerdict(False, None, status.term, what)
     what = f"node {status.leader_id} leads in term {status.term}, says node {node}"
-    return QuorumVerdict(True, status.leader_id, status.term, f"{what}; {ASK_IT}")
+    what += f"; {ASK_IT} {status.leader_address or 'its address in quorum.voters'}"
+    return QuorumVerdict(True, status.leader_id, status.term, what, status.leader_address)
 
 
 def _sight(status: QuorumStatus) -> VoterView:

@@ -231,7 +231,9 @@ class _Voter:
             clock=self._clock,
             limits=settings.limits,
         )
-        hosting = ObserverService(self._node, self.snapshotter, settings.cluster_id)
+        hosting = ObserverService(
+            self._node, self.snapshotter, settings.cluster_id, settings.voters
+        )
         self.transport = Transport(
             settings.node_id,
             settings.voters,

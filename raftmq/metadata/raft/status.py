@@ -57,15 +57,23 @@ class QuorumStatus(msgspec.Struct, frozen=True):
     snapshot: SnapshotStatus | None
     voters: list[VoterStatus]
     observers: list[ObserverStatus]
+    leader_address: str | None = None  # as this voter knows it; older ones do not send it
 
 
-def quorum_status(node: RaftNode, cluster_id: str, observers: Mapping[int, int]) -> QuorumStatus:
-    journal = node.journal
+def quorum_status(
+    node: RaftNode, cluster_id: str, observers: Mapping[int, int], voters: Mapping[int, object]
+) -> QuorumStatus:
+    """
+    Args:
+        observers: the next index of each, by node id.
+        voters: the address of each, by node id.
+    """
+    journal, leader_id = node.journal, node.heard_leader_id
     return QuorumStatus(
         cluster_id=cluster_id,
         node_id=node.node_id,
         state=node.state_name,
-        leader_id=node.heard_leader_id,
+        leader_id=leader_id,
         term=node.term,
         commit_index=node.commit_index,
         applied_index=node.last_applied,
@@ -77,6 +85,7 @@ def quorum_status(node: RaftNode, cluster_id: str, observers: Mapping[int, int])
             ObserverStatus(observer, max(0, node.last_applied + 1 - next_index))
             for observer, next_index in sorted(observers.items())
         ],
+        leader_address=None if leader_id is None else str(voters[leader_id]),
     )
 
 

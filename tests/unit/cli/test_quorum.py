@@ -67,7 +67,8 @@ def answer(node_id: int = 1, *, away: tuple[int, ...] = (), **changes: Any) -> V
 def test_a_leader_with_its_majority_is_healthy() -> None:
     """One voter of three may be away."""
     verdict = judge([answer(state="leader", away=(3,))])
-    assert verdict == (True, 1, 7, "node 1 leads in term 7 with 2 of 3 voters")
+    what = "node 1 leads in term 7 with 2 of 3 voters"
+    assert verdict == (True, 1, 7, what, "voter1:9000")
 
 
 @pytest.mark.parametrize(
@@ -88,6 +89,9 @@ def test_a_leader_without_a_majority_is_not(changes: dict[str, Any]) -> None:
 def test_a_follower_says_whom_it_follows() -> None:
     """As long as it is connected to it."""
     assert judge([answer(2)]).is_healthy
+    verdict = judge([answer(2, leader_address="10.0.0.1:9293")])
+    assert verdict.leader_address == "10.0.0.1:9293"
+    assert verdict.what.endswith("says node 2; ask it for the lags, at 10.0.0.1:9293")
     verdict = judge([answer(2, away=(1,))])
     assert verdict[:3] == (False, None, 7)
     assert verdict.what.startswith("no leader is known in term 7, says node 2; not connected: ")

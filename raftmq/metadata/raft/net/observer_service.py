@@ -30,6 +30,8 @@ from raftmq.metadata.raft.net.messages import (
 from raftmq.metadata.raft.status import LeaderWatch, decode_status, encode_status, quorum_status
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from raftmq.metadata.raft.engine.node import RaftNode
     from raftmq.metadata.raft.net.connection import QuorumConnection
     from raftmq.metadata.raft.net.messages import AnyMessage
@@ -131,12 +133,23 @@ class _Guest:
 
 
 class ObserverService:
-    """Attributes:
-    observers: the next index of each connected observer, by node id.
+    """
+    Args:
+        voters: their addresses, by node id.
+
+    Attributes:
+        observers: the next index of each connected observer, by node id.
     """
 
-    def __init__(self, node: RaftNode, snapshotter: Snapshotter, cluster_id: str) -> None:
-        self._node, self._snapshotter, self._cluster_id = node, snapshotter, cluster_id
+    def __init__(
+        self,
+        node: RaftNode,
+        snapshotter: Snapshotter,
+        cluster_id: str,
+        voters: Mapping[int, object],
+    ) -> None:
+        self._node, self._snapshotter = node, snapshotter
+        self._cluster_id, self._voters = cluster_id, voters
         self._changed = trio.lowlevel.ParkingLot()
         self._seen = (node.last_applied, self._leader())
         self._leader_watch = LeaderWatch(node, now=trio.current_time())
@@ -164,7 +177,7 @@ class ObserverService:
     async def _answer(self, guest: _Guest, message: AnyMessage) -> AnyMessage:
         match message:
             case StatusRequest():
-                status = quorum_status(self._node, self._cluster_id, self.observers)
+                status = quorum_status(self._node, self._cluster_id, self.observers, self._voters)
                 return StatusReply(encode_status(status))
             case ObserverFetch() if guest.role is Role.OBSERVER:
                 # An observer with another quorum's image would mix two histories (decision 0012).

@@ -22,7 +22,7 @@ def test_it_is_stable_json() -> None:
     told = json.loads(encode_status(EXAMPLE))
     assert list(told) == [
         "cluster_id", "node_id", "state", "leader_id", "term", "commit_index", "applied_index",
-        "last_index", "journal_bytes", "snapshot", "voters", "observers",
+        "last_index", "journal_bytes", "snapshot", "voters", "observers", "leader_address",
     ]  # fmt: skip
     assert decode_status(encode_status(EXAMPLE)) == EXAMPLE
 
@@ -67,6 +67,7 @@ async def test_of_a_follower(autojump_clock: MockClock) -> None:
         follower_id, leader_id = await cluster.follower_id(), await cluster.leader_id()
         status = await cluster.status(follower_id)
         assert (status.state, status.leader_id) == ("follower", leader_id)
+        assert status.leader_address == str(cluster.voters[leader_id])
         assert {v.lag for v in status.voters if v.node_id != follower_id} == {None}
         assert [v.lag for v in status.voters if v.node_id == follower_id] == [0]
 
