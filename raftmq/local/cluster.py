@@ -245,7 +245,7 @@ class LocalCluster:
     def _status(self, node_id: int, node: NodeProcess | None) -> NodeStatus:
         log = self._layout.log(node_id)
         # Not in the file: stopped in order. In it without a process: it was killed, or crashed,
-        # unless it was told to stop.
+        # unless it was asked to stop.
         if node is None or has_ended(node.process):
             is_over = node is None or node.is_stopping
             state, pid = "stopped" if is_over else "ended", None
@@ -351,7 +351,8 @@ class LocalCluster:
             raise
 
     def _mark_stopping(self, node_ids: Collection[int]) -> dict[int, NodeProcess]:
-        """Before they are signalled: whoever watches them must not take their end for a crash."""
+        """Before they are signalled: `raftmq dev` in the foreground must not take their end for a
+        crash."""
         with changing(self._layout):
             running = read_running(self._layout)
             nodes = {

@@ -13,7 +13,7 @@ import runpy
 import signal
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from threading import Thread
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -79,15 +79,19 @@ def write_plan(layout: Layout, plan: ClusterPlan) -> None:
 
 @contextmanager
 def hold(layout: Layout) -> Iterator[None]:
-    """Lock the directory for this process, and make it if need be.
+    """Lock the directory for this process, and make it if need be. Made here, it is removed again
+    unless the body writes a plan.
 
     Raises:
         InvalidConfig: it holds something else.
         DirectoryInUse: another process has locked it, or brokers run on it without an owner.
     """
     _check_ours(layout)
+    is_new = not layout.root.exists()
     layout.root.mkdir(parents=True, exist_ok=True)
     with ExitStack() as closing:
+        if is_new:
+            closing.callback(_remove_unused, layout)
         descriptor = os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o644)
         closing.callback(os.close, descriptor)
         deadline = time.monotonic() + LOCK_SECONDS_MAX
@@ -143,6 +147,14 @@ def _may_be_left(layout: Layout, path: Path) -> bool:
     return path.name in (layout.lock.name, temporary) or (
         layout.lock.exists() and path.name.startswith("node-") and path.suffix == ".toml"
     )
+
+
+def _remove_unused(layout: Layout) -> None:
+    """After a start that failed before there was a plan, as when its ports are taken."""
+    if not is_ours(layout):
+        layout.lock.unlink(missing_ok=True)
+        with suppress(OSError):  # settings were written already: they may stay
+            layout.root.rmdir()
 
 
 def _check_at_rest(layout: Layout) -> None:

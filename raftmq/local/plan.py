@@ -136,7 +136,8 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
             "[quorum.voters]",
             *(f'{voter} = "{HOST}:{voter_port}"' for voter, voter_port in voters.items()),
         ]
-        # The first consumer of a group should read at once: here nobody starts fifty of them.
+        # The first consumer of a group reads at once: a local cluster has no fleet that starts
+        # together.
         lines += ["", "[groups]", "initial_rebalance_delay_ms = 0"]
         for name, offset in (("clients", 0), ("brokers", BROKERS_OFFSET)):
             lines += ["", "[[listeners]]", f'name = "{name}"', f'bind = "{HOST}:{port + offset}"']

@@ -14,11 +14,13 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from random import Random
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from raftmq.errors import Unreachable
+from raftmq.local.neighbours import clusters_on
 from raftmq.local.plan import HOST, PORT_MAX
 
 if TYPE_CHECKING:
@@ -119,7 +121,12 @@ def _said_of(taken: list[NodeEndpoint]) -> str:
     wants = ", ".join(
         f"port {one.port} (broker {one.node_id} wants it for {one.purpose})" for one in taken
     )
+    others = clusters_on({one.port for one in taken})
+    advice = "stop what listens there (`ss -ltnp` names it: another `raftmq dev`?)"
+    if others:
+        where = " and ".join(map(str, others))
+        stop = " and ".join(f"`raftmq dev stop --dir {quote(str(one))}`" for one in others)
+        advice = f"the local cluster in {where} listens there: stop it with {stop}"
     return (
-        f"in use on {HOST}: {wants}; stop what listens there (`ss -ltnp` names it: another"
-        " `raftmq dev`?), or choose other ports with --port, 0 for free ones"
+        f"in use on {HOST}: {wants}; {advice}, or choose other ports with --port, 0 for free ones"
     )

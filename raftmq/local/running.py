@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class NodeProcess(msgspec.Struct, frozen=True):
     """Attributes:
     log_position: bytes of the node's log that are not its own, but of processes before it.
-    is_stopping: it was told to stop in order, so that its end is no crash.
+    is_stopping: SIGTERM was sent, so that its end is no crash.
     """
 
     process: Process

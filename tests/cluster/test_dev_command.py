@@ -229,7 +229,7 @@ def test_others_do_something_to_it(root: Path) -> None:
 
 
 def test_the_first_consumer_reads_at_once(root: Path) -> None:
-    """Each `consume -g` of a beginner is the first of its group: none waits for others (A6)."""
+    """Each `consume -g` of a beginner is the first of its group: none waits for others."""
     with foreground(root, "--brokers", 1, "--port", 0):
         where = ["-b", LocalCluster.attach(root).bootstrap]
         run(*where, "topic", "create", "orders")

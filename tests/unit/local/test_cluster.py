@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.errors import BrokerIdNotRegistered, BrokerNotAvailable, InvalidConfig
+from raftmq.errors import BrokerIdNotRegistered, BrokerNotAvailable, InvalidConfig, Unreachable
 from raftmq.local.cluster import LocalCluster
+from raftmq.local.directory import find_layout, is_ours
 from raftmq.local.plan import Layout
 from raftmq.local.process import Process, this_process
 from raftmq.local.running import NodeProcess, Running, write_running
@@ -117,3 +119,17 @@ def test_wishes_are_checked_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="brokers = 0"):
         LocalCluster.open(tmp_path / "new", brokers=0)
     assert not (tmp_path / "new").exists()
+
+
+def test_ports_in_use_leave_nothing(cluster: LocalCluster, tmp_path: Path) -> None:
+    """The folder is made before the ports are tried, and removed again; one that was there stays,
+    and so does a cluster in it."""
+    new, plan = tmp_path / "new", cluster.plan
+    with socket.create_server(plan.address(1)):
+        with pytest.raises(Unreachable, match=f"port {plan.port} "):
+            LocalCluster.open(new, port=plan.port)
+        assert not new.exists()
+        cluster.close()
+        with pytest.raises(Unreachable, match=f"port {plan.port} "):
+            LocalCluster.open(tmp_path)
+    assert is_ours(find_layout(tmp_path))
