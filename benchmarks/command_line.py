@@ -7,18 +7,19 @@ that does nothing else.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
 from statistics import median
+
+from raftmq.local.cluster import node_environment
 
 COMMANDS = ("--help", "topic list -b 127.0.0.1:1")
 
 
 def measure(line: str, runs: int) -> float:
     """Seconds, the median; one run before it writes the bytecode."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    environment = node_environment()
     command = [sys.executable, "-m", "raftmq", *line.split()]
     seconds = []
     for _ in range(runs + 1):

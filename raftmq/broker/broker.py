@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import trio
 
 from raftmq.broker.broker_clock import BrokerClock
+from raftmq.broker.cluster_event_log import ClusterEventLog
 from raftmq.broker.controller_leadership import ControllerLeadership
 from raftmq.broker.controller_link import ControllerLink
 from raftmq.broker.groups.coordinator import GroupCoordinator
@@ -36,7 +37,6 @@ from raftmq.broker.lifetime import (
 )
 from raftmq.broker.meta import open_meta
 from raftmq.broker.metadata_changes import MetadataChanges
-from raftmq.broker.metadata_news import MetadataNews
 from raftmq.broker.replication.isr_proposals import IsrProposals
 from raftmq.broker.replication.leader_fetcher import Fetchers
 from raftmq.broker.replication.replica_repair import DamageReports
@@ -67,7 +67,7 @@ from raftmq.rpc.peers import Peers
 from raftmq.rpc.protocol import RpcLimits, connections_within, logs_within
 from raftmq.rpc.server import RpcServer
 from raftmq.rpc.trio_channel import TrioConnector
-from raftmq.version import __version__
+from raftmq.version import SOFTWARE
 from raftmq.wire.messages.hello import Hello
 
 if TYPE_CHECKING:
@@ -142,10 +142,6 @@ def authorize(context: RequestContext, request: Request) -> None:
 
 # -- Broker ---------------------------------------------------------------------------------------
 
-
-SOFTWARE = f"raftmq {__version__}"  # what this side calls itself in Hello
-# Below, some hundreds of partitions or connections use up all of them: Linux's default is 1024.
-DESCRIPTORS_FEW = 4096
 
 # How long a report of damage waits for metadata that is up to date; it is tried again after that.
 CATCH_UP_MS = 5000
@@ -286,11 +282,6 @@ class Broker:
         level = logging.WARNING if found < wanted and is_asked_for else logging.INFO
         what = "connections: max=%d wanted=%d descriptors=%d logs=%d"
         logger.log(level, what, found, wanted, descriptors, logs)
-        if descriptors < DESCRIPTORS_FEW:
-            what = (
-                "few file descriptors: limit=%d, raise it (LimitNOFILE, ulimit -n) to 65536 or more"
-            )
-            logger.warning(what, descriptors)
         return replace(limits, connections_max=found)
 
     def _logs_max(self, limits: RpcLimits) -> int:
@@ -389,7 +380,9 @@ class Broker:
                 await nursery.start(self._listen, listener)
             for task in (
                 self.office.run,
-                MetadataNews(self.settings.node_id, self.quorum, lambda: self.office.is_held).run,
+                ClusterEventLog(
+                    self.settings.node_id, self.quorum, lambda: self.office.is_held
+                ).run,
                 self._fetchers.run,
                 self._proposals.run,
                 self._producer_ids.run,

@@ -318,7 +318,7 @@ class ControllerLeadership:
             await term.run(image)  # until the nursery of the term is cancelled
         finally:
             self._term = None
-            logger.info("controller no more: node=%d term=%d", self._node_id, leadership.term)
+            logger.info("controller stepped down: node=%d term=%d", self._node_id, leadership.term)
 
     async def _confirmed(self) -> MetadataImage:
         """An image with all that was acknowledged before this term."""

@@ -172,6 +172,27 @@ def test_a_port_in_use(alone: BrokerCluster) -> None:
             )
 
 
+def test_several_problems_of_the_machine(alone: BrokerCluster) -> None:
+    """Two ports that are taken and a directory that cannot be made: told together, a line each,
+    and nothing is touched."""
+    voters, clients, _ = alone.ports[1]
+    with socket.create_server((HOST, voters)), socket.create_server((HOST, clients)):
+        status, lines = said_by(alone.config(1))
+        assert status == FAILED
+        assert [line.partition(": cannot")[0] for line in lines] == [
+            "raftmq: listeners.clients.bind",
+            "raftmq: quorum.voters.1",
+        ]
+        assert not alone.directory(1).exists()
+        status, lines = said_by(alone.config(1), "-o", "node.directory=/proc/raftmq")
+        assert status == FAILED
+        assert [line.split()[1].strip(":") for line in lines] == [
+            "node.directory",
+            "listeners.clients.bind",
+            "quorum.voters.1",
+        ]
+
+
 def test_an_address_of_another_machine(alone: BrokerCluster) -> None:
     """Copied from a neighbour's settings, say."""
     said = expect_end(alone, "listeners.brokers.bind=192.0.2.1:9294", status=FAILED)
@@ -229,7 +250,9 @@ def test_a_directory_of_other_things(alone: BrokerCluster) -> None:
 def test_a_directory_that_may_not_be_written(alone: BrokerCluster) -> None:
     """Not even by root, as on /proc: the system's own words, and no traceback."""
     said = expect_end(alone, "node.directory=/proc/raftmq", status=FAILED)
-    assert said == "raftmq: mkdir /proc/raftmq: No such file or directory"
+    assert said == (
+        "raftmq: node.directory = /proc/raftmq: cannot be made in /proc: No such file or directory"
+    )
 
 
 def test_a_directory_of_somebody_else(alone: BrokerCluster) -> None:
@@ -245,8 +268,9 @@ def test_a_directory_of_somebody_else(alone: BrokerCluster) -> None:
     assert said_by(alone.config(1), under=ordinary) == (
         FAILED,
         [
-            f"raftmq: open {directory}/.lock: Permission denied; the user that runs this (uid"
-            f" {os.getuid()}) must own {directory} and what is in it, see `ls -ld {directory}`"
+            f"raftmq: node.directory = {directory}: cannot be written: Permission denied; the user"
+            f" that runs this (uid {os.getuid()}) must own {directory} and what is in it, see"
+            f" `ls -ld {directory}`"
         ],
     )
 

@@ -97,6 +97,29 @@ def test_what_systemd_hears(cluster: LocalCluster, tmp_path: Path) -> None:
     assert messages[-1] == "stopped: node=1"
 
 
+def test_few_descriptors(tmp_path: Path) -> None:
+    """A node may open 700 files: it warns of that at its start, and refuses a topic with more
+    partitions than it could hold, before any of them is made."""
+    cluster = LocalCluster.open(tmp_path / "cluster", brokers=1, port=0)
+    limited = ["sh", "-c", 'ulimit -n 700; exec "$@"', "sh", *broker(cluster, 1)]
+    raftmq = [sys.executable, "-m", "raftmq", "-b", cluster.bootstrap]
+    with subprocess.Popen(
+        limited, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready: node 1")
+        made = subprocess.run(
+            [*raftmq, "topic", "create", "big", "-p", "600", "-r", "1"],
+            cwd=PROJECT, check=False, capture_output=True, text=True,
+        )  # fmt: skip
+        process.terminate()
+        log = process.communicate()[1]
+    cluster.close()
+    assert "warning: few file descriptors: limit=700" in log
+    assert made.returncode != 0
+    assert "LimitNOFILE" in made.stderr
+
+
 def test_what_the_controller_tells(cluster: LocalCluster) -> None:
     """A topic is made, altered and deleted, a broker dies: one node of three has a line for each,
     and no line is made for each of fifty partitions (A10.1)."""
@@ -132,6 +155,8 @@ def test_what_the_controller_tells(cluster: LocalCluster) -> None:
     ):
         assert line in text, line
     assert text.count("leader elected: ") < 20
+    assert " leads: count=" in text
+    assert text.count(" leads: ") < 20
     others = "".join(log.read_text() for at, log in enumerate(logs, 1) if at != leader)
     assert "topic created" not in others
     assert "connection ended" not in "".join(

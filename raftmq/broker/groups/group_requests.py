@@ -132,7 +132,7 @@ class GroupRequests:
             image = self._coordinator.image
             # Its first commit may have been answered before this image shows it.
             if name not in image.groups and name not in image.offsets:
-                # A read barrier.
+                # A read barrier shows every answered commit.
                 seconds = max(deadline - trio.current_time(), 0)
                 image = await self._coordinator.confirm(slot, name, seconds=seconds)
             return _described(image, name)

@@ -17,7 +17,7 @@ from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.errors import Disconnected, RaftmqError, Unreachable
 from raftmq.rpc.network import TcpNetwork
 from raftmq.rpc.trio_channel import TrioConnector
-from raftmq.version import __version__
+from raftmq.version import SOFTWARE
 from raftmq.wire.messages.cluster import DescribeCluster
 from raftmq.wire.messages.hello import Hello
 
@@ -56,13 +56,14 @@ async def _probe(settings: BrokerSettings, probe: str) -> str:
         with trio.move_on_after(ANSWER_SECONDS_MAX):
             reply = await _ask(settings, address)
     except Unreachable as error:
-        # Its process is there, or whoever started it would know: it does not listen yet.
+        # Nothing listens yet; that the process exists, Kubernetes knows itself.
         if probe == LIVE and error.was_refused:
             return ", which does not listen yet"
-        raise CommandError(f"{who} does not listen: {error}", ExitCode.UNREACHABLE) from error
+        what = "does not listen" if error.was_refused else "cannot be reached"
+        raise CommandError(f"{who} {what}: {error}", ExitCode.UNREACHABLE) from error
     except RaftmqError as error:
-        # Its event loop turns, and has no place for one more client: to kill it, and all others
-        # that the same clients come to, would help nobody.
+        # Its event loop runs, and all places for clients are taken: a restart would move the same
+        # clients to the other nodes.
         if probe == LIVE and isinstance(error, Disconnected):
             return ", which turns clients away (limits.connections_max)"
         raise CommandError(f"{who}: {error}", ExitCode.UNREACHABLE) from error
@@ -75,7 +76,7 @@ async def _probe(settings: BrokerSettings, probe: str) -> str:
 
 
 async def _ask(settings: BrokerSettings, address: Address) -> DescribeClusterReply:
-    hello = Hello(settings.cluster_id, client_id="probe", software=f"raftmq {__version__}")
+    hello = Hello(settings.cluster_id, client_id="probe", software=SOFTWARE)
     connector = TrioConnector(TcpNetwork(), lambda: hello)
     async with connector.open(address, name=f"node {settings.node_id}") as channel:
         answer = await channel.request(DescribeCluster(), timeout_seconds=ANSWER_SECONDS_MAX)

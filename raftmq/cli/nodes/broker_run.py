@@ -16,13 +16,12 @@ import click
 import trio
 
 from raftmq.broker.broker import NodeEnvironment, open_broker
-from raftmq.broker.meta import check_directory
 from raftmq.cli.nodes.node_log import begin_log
-from raftmq.cli.nodes.node_settings import failure, settings_of, warn
+from raftmq.cli.nodes.node_settings import failure, settings_of
 from raftmq.cli.nodes.notify import ALIVE, READY, STOPPING, ServiceManager
+from raftmq.cli.nodes.start_checks import check_start, warn
 from raftmq.cli.nodes.startup_hints import ListeningNetwork, is_lack
 from raftmq.cli.terminal.exits import ExitCode, leaves_of
-from raftmq.disk.files import OsFiles
 from raftmq.errors import RaftmqError
 
 if TYPE_CHECKING:
@@ -45,11 +44,8 @@ def run_broker(config: Path, overrides: Sequence[str]) -> int:
     try:
         settings, _ = settings_of(config, overrides)
         warn(settings)
-        # Read-only and before the log begins, so that a wrong directory is one line and changes
-        # nothing.
-        check_directory(
-            OsFiles(read_only=True), settings.directory, (settings.cluster_id, settings.node_id)
-        )
+        # Before the log begins and anything is touched: all problems together, one line each.
+        check_start(settings, ExitCode.FAILED)
         begin_log(settings.log)
         trio.run(_Process(settings).run)
     except RaftmqError as error:

@@ -7,10 +7,8 @@ all layers are reported together.
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
-
-import click
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from raftmq.broker.settings import SettingOrigin, parse_settings, read_settings
 from raftmq.cli.nodes.overrides import override, override_by_variables
@@ -19,23 +17,15 @@ from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from raftmq.broker.settings import BrokerSettings
 
 
-def warn(settings: BrokerSettings) -> None:
-    for warning in settings.warnings:
-        with suppress(OSError):  # stderr is closed or full: no reason not to serve
-            click.echo(f"raftmq: warning: {warning}", err=True)
-
-
-def settings_of(
-    config: Path, overrides: Sequence[str]
-) -> tuple[BrokerSettings, dict[str, SettingOrigin]]:
-    """Merge the file, above it the environment, above both the command line; and by key, where
-    values come from that are not from the file. Raises InvalidConfig with all problems."""
+def settings_of(config: Path, overrides: Sequence[str]) -> tuple[BrokerSettings, dict[str, str]]:
+    """Merge the file, above it the environment, above both the command line; and where the value
+    of each key comes from that has no default. Raises InvalidConfig with all problems."""
     values, problems, origins = read_settings(config), list[str](), dict[str, SettingOrigin]()
     with _gathered(problems):
         override_by_variables(values, os.environ, origins)
@@ -45,7 +35,26 @@ def settings_of(
         settings = parse_settings(values, origins)
     if problems:
         raise InvalidConfig(problems)
-    return settings, origins
+    return settings, {key: _source(key, origins) for key in _keys(values)}
+
+
+def _keys(values: Mapping[str, Any], section: str = "") -> Iterator[str]:
+    """The dotted names of all values; a listener goes by its name."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _keys(value, f"{section}{name}.")
+        elif isinstance(value, list):
+            for table in value:
+                yield from _keys(table, f"{section}{name}.{table['name']}.")
+        else:
+            yield section + name
+
+
+def _source(key: str, origins: Mapping[str, SettingOrigin]) -> str:
+    """`-o`, a variable, or the file; `-o` may have given the whole section, too."""
+    while key and key not in origins:
+        key = key.rpartition(".")[0]
+    return origins[key].source if key else "the file"
 
 
 @contextmanager

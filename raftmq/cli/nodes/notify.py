@@ -27,9 +27,14 @@ class ServiceManager:
         # A name that begins with @ is in the abstract namespace.
         self._address = f"\0{path[1:]}" if path.startswith("@") else path
         self.watchdog_seconds = _watchdog_seconds(environment)
+        self._is_stopping = False
 
     def tell(self, what: str, *, status: str = "") -> None:
         """Never waits and never fails: the datagram is lost if systemd does not read."""
+        self._is_stopping = self._is_stopping or what == STOPPING
+        # A node that becomes ready while it stops: systemd would take it for one that serves.
+        if what == READY and self._is_stopping:
+            return
         lines = [what, *([f"STATUS={status}"] if status else [])]
         if self._address:
             with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.errors import DirectoryInUse, Unreachable
+from raftmq.broker.node_config_keys import DIRECTORY
+from raftmq.errors import DirectoryInUse, StorageError, Unreachable
 from raftmq.rpc.network import TcpNetwork
 
 if TYPE_CHECKING:
@@ -94,13 +95,20 @@ def told(error: BaseException, settings: BrokerSettings | None) -> str:
         return f"{line}; it is held by {holder}" if holder else line
     if isinstance(error, Unreachable):  # `ListeningNetwork` has added its advice already
         return line
-    return line + _advice(error, _DISK_ADVICE | _rights(settings.directory))
+    advice = disk_advice(error, settings.directory)
+    # All that a node reads and writes is there.
+    return f"{DIRECTORY.name}: {line}{advice}" if isinstance(error, StorageError) else line + advice
 
 
-def _rights(directory: Path) -> dict[int, str]:
-    needed = f"the user that runs this (uid {os.getuid()}) must own {directory}"
-    advice = f"{needed} and what is in it, see `ls -ld {directory}`"
-    return {errno.EACCES: advice, errno.EPERM: advice}
+def disk_advice(error: BaseException, found: Path, *, is_new: bool = False) -> str:
+    """
+    Args:
+        found: the data directory, or with `is_new` the one in which it is to be made.
+    """
+    user = f"the user that runs this (uid {os.getuid()})"
+    rights = f"may not write to {found}" if is_new else f"must own {found} and what is in it"
+    advice = f"{user} {rights}, see `ls -ld {found}`"
+    return _advice(error, _DISK_ADVICE | {errno.EACCES: advice, errno.EPERM: advice})
 
 
 def _advice(error: BaseException, known: dict[int, str]) -> str:

@@ -33,7 +33,7 @@ from raftmq.errors import (
 from raftmq.rpc.backoff import Backoff
 from raftmq.rpc.peers import Peers
 from raftmq.rpc.protocol import RpcLimits
-from raftmq.version import __version__
+from raftmq.version import SOFTWARE
 from raftmq.wire.bodies import ABSENT, TOPICS_MAX, check_limits
 from raftmq.wire.messages.hello import Hello
 from raftmq.wire.messages.metadata import Metadata
@@ -284,7 +284,7 @@ class Cluster:
             raise InvalidConfig(["bootstrap: no address; name at least one broker"])
         self.routes, self.bootstrap = Routes(), tuple(bootstrap)
         self._random = random
-        self._hello = check_limits(Hello(client_id=client_id, software=f"raftmq {__version__}"))
+        self._hello = check_limits(Hello(client_id=client_id, software=SOFTWARE))
         self.newest_version = ABSENT
         self.at_close: set[Callable[[], None]] = set()
         connector = AnyioConnector(network, self._make_hello, RpcLimits())

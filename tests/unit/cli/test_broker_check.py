@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
 import socket
 import tomllib
 from typing import TYPE_CHECKING
@@ -13,6 +15,7 @@ from click.testing import CliRunner
 from raftmq.broker.node_config_keys import NODE_KEYS
 from raftmq.broker.settings import parse_settings
 from raftmq.cli.main import main
+from raftmq.cli.nodes import start_checks
 from raftmq.cli.nodes.overrides import override
 from raftmq.cli.terminal.exits import ExitCode
 from raftmq.local.ports import keep_any_ports
@@ -62,7 +65,14 @@ def test_settings_that_are_right(config: Path) -> None:
     """Each that counts is printed, defaults too, with where it is from; nothing is made."""
     found = broker(config, "--check", "-o", "node.rack=room-1", "-o", "log.format=json")
     assert (found.exit_code, found.stderr) == (0, "")
-    assert 'node.rack = "room-1"  # from -o' in found.stdout.splitlines()
+    lines = found.stdout.splitlines()
+    assert 'node.rack = "room-1"  # from -o' in lines
+    assert "node.id = 1  # from the file" in lines
+    assert 'quorum.voters.2 = "10.0.0.2:9293"  # from the file' in lines
+    assert 'log.level = "info"  # default' in lines
+    advertised = next(line for line in lines if line.startswith("listeners.brokers.advertised"))
+    assert advertised.endswith("  # default")
+    assert all("  # " in line for line in lines)
     assert not (config.parent / "data").exists()
 
 
@@ -70,7 +80,7 @@ def test_what_is_printed_may_be_given_again(config: Path) -> None:
     """Every line is an override, and all of them make the same node."""
     options = ["-o", "node.rack=room-1", "-o", "groups.size_max=7", "-o", "log.level=debug"]
     lines = broker(config, "--check", *options).stdout.splitlines()
-    texts = [line.partition("  # from")[0].replace(" = ", "=", 1) for line in lines]
+    texts = [line.partition("  # ")[0].replace(" = ", "=", 1) for line in lines]
     values = {"listeners": []}
     override(values, texts)
     settings = parse_settings(values)
@@ -108,12 +118,69 @@ def test_wrong_settings(config: Path) -> None:
     ]
 
 
+def test_where_a_whole_section_is_from(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`-o` gives a table, a variable one key of another."""
+    monkeypatch.setenv("RAFTMQ_LISTENERS__CLIENTS__ADVERTISED", "10.0.0.1:9292")
+    lines = broker(config, "--check", "-o", "limits={connections_max=70}").stdout.splitlines()
+    assert "limits.connections_max = 70  # from -o" in lines
+    variable = "RAFTMQ_LISTENERS__CLIENTS__ADVERTISED"
+    assert f'listeners.clients.advertised = "10.0.0.1:9292"  # from {variable}' in lines
+
+
 def test_a_directory_of_another_user(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A check by the user of the node finds before the start that it may not write there."""
     monkeypatch.setattr(os, "access", lambda _path, mode: not mode & os.W_OK)  # root may always
-    found = broker(config, "--check", "-o", "node.directory=/raftmq-data")
+    directory = config.parent / "data"
+    directory.mkdir()
+    found = broker(config, "--check")
     assert found.exit_code == ExitCode.USAGE
-    assert f"(uid {os.getuid()}) may not write to /" in found.stderr
+    assert found.stderr == (
+        f"raftmq: node.directory = {directory}: cannot be written: Permission denied; the user that"
+        f" runs this (uid {os.getuid()}) must own {directory} and what is in it, see"
+        f" `ls -ld {directory}`\n"
+    )
+
+
+def test_a_directory_that_nobody_can_make(config: Path) -> None:
+    """Not even root, in /proc; nor below a file. Where it could be made nothing is left."""
+    found = broker(config, "--check", "-o", "node.directory=/proc/raftmq/1")
+    assert found.exit_code == ExitCode.USAGE
+    assert found.stderr == (
+        "raftmq: node.directory = /proc/raftmq/1: cannot be made in /proc: No such file or"
+        " directory\n"
+    )
+    found = broker(config, "--check", "-o", f"node.directory={config}/data")
+    assert f"cannot be made in {config}: Not a directory" in found.stderr
+    assert broker(config, "--check").exit_code == 0
+    assert [path.name for path in config.parent.iterdir()] == ["node.toml"]
+
+
+def test_a_node_that_runs(config: Path, ports: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has locked its directory, whether or not the system shows by whom, and listens: its own
+    addresses are not called taken."""
+    directory = config.parent / "data"
+    directory.mkdir()
+    with (directory / ".lock").open("w") as lock, socket.create_server(("127.0.0.1", ports[1])):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        monkeypatch.setattr(start_checks, "lock_holder", lambda _path: "")
+        found = broker(config, "--check")
+        assert (found.exit_code, found.stderr) == (
+            0,
+            f"raftmq: it runs already: another process holds {directory}; its addresses are not"
+            " tried\n",
+        )
+    assert broker(config, "--check").stderr == ""
+
+
+def test_limits_of_the_process(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too few descriptors, little address space: warned of, as a start does."""
+    monkeypatch.setattr(start_checks, "allow_many_files", lambda: 1024)
+    monkeypatch.setattr(resource, "getrlimit", lambda _limit: (1 << 30, resource.RLIM_INFINITY))
+    found = broker(config, "--check")
+    assert found.exit_code == 0
+    descriptors, space = found.stderr.splitlines()
+    assert descriptors.startswith("raftmq: warning: few file descriptors: limit=1024, raise it (")
+    assert space.startswith("raftmq: warning: little address space: limit=1024 MiB, raise it (")
 
 
 def test_a_directory_of_another_node(config: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_machine_that_gives_too_little(
     """At its start, in one task or in several, whatever follows from that: one line and exit code
     1, in place of a traceback."""
 
-    def run(_main: object) -> None:
+    def run(_main: object, *_arguments: object) -> None:
         if is_alone:
             raise lacking
         raise BaseExceptionGroup("tasks", [KeyError("gone"), ExceptionGroup("", [lacking])])
@@ -131,7 +131,7 @@ def test_a_machine_that_gives_too_little(
 def test_a_bug_is_shown_as_it_is(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another RuntimeError is none of the machine's."""
 
-    def run(_main: object) -> None:
+    def run(_main: object, *_arguments: object) -> None:
         raise RuntimeError("a bug")
 
     (config.parent / "data").unlink()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.cli.nodes.notify import ALIVE, READY, ServiceManager
+from raftmq.cli.nodes.notify import ALIVE, READY, STOPPING, ServiceManager
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +33,17 @@ def test_what_is_sent(manager: tuple[socket.socket, str]) -> None:
     service.tell(READY, status="in service")
     service.tell(ALIVE)
     assert heard.recv(100) == b"READY=1\nSTATUS=in service"
+    assert heard.recv(100) == b"WATCHDOG=1"
+
+
+def test_a_node_that_stops_is_never_ready_again(manager: tuple[socket.socket, str]) -> None:
+    """It was stopped while it still waited for the cluster, and would be called ready later."""
+    heard, name = manager
+    service = ServiceManager({"NOTIFY_SOCKET": name})
+    service.tell(STOPPING, status="flushes its logs")
+    service.tell(READY, status="in service")
+    service.tell(ALIVE)
+    assert heard.recv(100) == b"STOPPING=1\nSTATUS=flushes its logs"
     assert heard.recv(100) == b"WATCHDOG=1"
 
 

@@ -46,13 +46,14 @@ def failed(number: int) -> StorageError:
 def test_a_disk_that_refuses(number: int, advice: str) -> None:
     """What the system said, then what to do, in one line."""
     line = told(failed(number), settings_at(Path("/data")))
-    assert line.startswith(f"write /data/x: {advice}")
+    assert line.startswith(f"node.directory: write /data/x: {advice}")
     assert "\n" not in line
 
 
 def test_a_disk_that_refuses_in_a_way_that_nobody_knows() -> None:
-    """The error as it is; so, too, before there are settings."""
-    assert told(failed(errno.ELOOP), settings_at(Path("/data"))) == str(failed(errno.ELOOP))
+    """The error as it is, with the key; alone before there are settings."""
+    line = told(failed(errno.ELOOP), settings_at(Path("/data")))
+    assert line == f"node.directory: {failed(errno.ELOOP)}"
     assert told(failed(errno.ENOSPC), None) == str(failed(errno.ENOSPC))
 
 
