@@ -138,7 +138,7 @@ class RegisterBroker(Command, frozen=True, tag=1):
     clean_shutdown_epoch: int = NO_EPOCH  # broker epoch of the process that left the mark
     damaged: tuple[tuple[bytes, int], ...] = ()  # lost records below their durable checkpoint
     expected_broker_epoch: int | None = None  # of the registration there; -1: none, None: any
-    software_version: str = ""  # for operators; older brokers do not tell it
+    software_version: str = ""  # for operators; older brokers do not send it
     logs_max: int = 0  # partitions that its file descriptors allow; 0: not known
 
 

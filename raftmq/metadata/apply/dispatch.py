@@ -59,8 +59,10 @@ RULES: dict[type[c.Command], Callable[[Draft, Any], c.AnyResult]] = {
     c.ReportDamage: reviews.report_damage,
     c.RaiseLogStart: partitions.raise_log_start,
 }
-_UNRULED = {kind.__name__ for kind in {*get_args(c.AnyCommand)} ^ {*RULES}}
-assert not _UNRULED, f"give these a rule in RULES and a place in AnyCommand: {sorted(_UNRULED)}"
+_WITHOUT_RULE = {kind.__name__ for kind in {*get_args(c.AnyCommand)} ^ {*RULES}}
+assert not _WITHOUT_RULE, (
+    f"give these a rule in RULES and a place in AnyCommand: {sorted(_WITHOUT_RULE)}"
+)
 
 
 def apply_bytes(image: MetadataImage, index: int, data: bytes) -> tuple[MetadataImage, c.AnyResult]:

@@ -194,7 +194,7 @@ class Node:
         owner, random = (CLUSTER, self.node_id), Random(100 * self._starts + self.node_id)
         self.file = await open_meta(self.files, DIRECTORY, owner, random=random, run_sync=run_sync)
         endpoint = Endpoint(listener, self.host, PORT)
-        profile = BrokerProfile(self.node_id, (endpoint,), self.files.boot_id())
+        profile = BrokerProfile(self.node_id, (endpoint,), self.files.boot_id(), logs_max=1000)
         self.clock = BrokerClock(self.node_id, self.now_ms)
         around = LifetimeEnvironment(
             lambda: self.damaged, lambda: self.slow_flush_seconds, self.epochs.append, self.clock

@@ -61,6 +61,7 @@ async def test_a_broker_registers_and_comes_into_service(autojump_clock: MockClo
         assert node.lifetime.broker_epoch == node.file.meta.broker_epoch == epoch
         assert node.epochs == [epoch]
         assert state(node).software_version == __version__
+        assert state(node).logs_max == 1000
         await eventually(lambda: not state(node).fenced, within=1.5)
 
 

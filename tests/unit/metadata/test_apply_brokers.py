@@ -39,6 +39,7 @@ from tests.unit.metadata.states import (
     after,
     answer,
     apply_next,
+    create,
     epoch_of,
     refusal,
 )
@@ -232,8 +233,26 @@ def test_a_broker_that_hosts_something_is_not_forgotten() -> None:
     check(image)
 
 
-def test_versions_of_brokers_are_kept_and_decide_nothing() -> None:
+def test_the_version_of_a_broker_is_kept_and_cut() -> None:
     """Operators see which version each broker runs; a text that is too long is cut, as a refusal
     would be one on new nodes alone."""
     image = after(hosting((0, 1)), register(software_version="1" * 300))
     assert broker_of(image).software_version == "1" * 255
+
+
+def test_what_older_brokers_do_not_send_decides_nothing() -> None:
+    """Nodes of an earlier version do not keep a broker's version and its limit of logs: what comes
+    after its registration has the same outcome with and without them."""
+    images = []
+    for more in ({}, {"software_version": "x", "logs_max": 1}):
+        image = after(hosting((0, 1, 2), (1, 0)), register(**more))
+        image = reviewed(fence(reviewed(image), 0))
+        image = after(
+            image,
+            UnfenceBroker(0, epoch_in(image)),
+            create((0,), name="more", topic_id=b"more" * 4),
+        )
+        image = after(image, BeginControlledShutdown(0, epoch_in(image)))
+        without = replace(broker_of(image), software_version="", logs_max=0)
+        images.append(image._replace(brokers=image.brokers.set(0, without)))
+    assert images[0] == images[1]
