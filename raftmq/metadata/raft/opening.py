@@ -231,9 +231,7 @@ class _Voter:
             clock=self._clock,
             limits=settings.limits,
         )
-        hosting = ObserverService(
-            self._node, self.snapshotter, settings.cluster_id, settings.voters
-        )
+        hosting = ObserverService(self._node, self.snapshotter, settings)
         self.transport = Transport(
             settings.node_id,
             settings.voters,

@@ -8,7 +8,7 @@ voters.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -30,11 +30,10 @@ from raftmq.metadata.raft.net.messages import (
 from raftmq.metadata.raft.status import LeaderWatch, decode_status, encode_status, quorum_status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from raftmq.metadata.raft.engine.node import RaftNode
     from raftmq.metadata.raft.net.connection import QuorumConnection
     from raftmq.metadata.raft.net.messages import AnyMessage
+    from raftmq.metadata.raft.settings import QuorumSettings
     from raftmq.metadata.raft.snapshot.snapshotter import Snapshotter
     from raftmq.metadata.raft.snapshot.transfer import SnapshotId
     from raftmq.metadata.raft.status import QuorumStatus
@@ -133,23 +132,14 @@ class _Guest:
 
 
 class ObserverService:
-    """
-    Args:
-        voters: their addresses, by node id.
-
-    Attributes:
-        observers: the next index of each connected observer, by node id.
+    """Attributes:
+    observers: the next index of each connected observer, by node id.
     """
 
     def __init__(
-        self,
-        node: RaftNode,
-        snapshotter: Snapshotter,
-        cluster_id: str,
-        voters: Mapping[int, object],
+        self, node: RaftNode, snapshotter: Snapshotter, settings: QuorumSettings[Any]
     ) -> None:
-        self._node, self._snapshotter = node, snapshotter
-        self._cluster_id, self._voters = cluster_id, voters
+        self._node, self._snapshotter, self._settings = node, snapshotter, settings
         self._changed = trio.lowlevel.ParkingLot()
         self._seen = (node.last_applied, self._leader())
         self._leader_watch = LeaderWatch(node, now=trio.current_time())
@@ -177,7 +167,10 @@ class ObserverService:
     async def _answer(self, guest: _Guest, message: AnyMessage) -> AnyMessage:
         match message:
             case StatusRequest():
-                status = quorum_status(self._node, self._cluster_id, self.observers, self._voters)
+                voters = self._settings.voters
+                status = quorum_status(
+                    self._node, self._settings.cluster_id, self.observers, voters
+                )
                 return StatusReply(encode_status(status))
             case ObserverFetch() if guest.role is Role.OBSERVER:
                 # An observer with another quorum's image would mix two histories (decision 0012).
