@@ -230,6 +230,15 @@ def format_warning(configs: Mapping[str, str]) -> str:
     )
 
 
+def topic_warning(replication_factor: int, configs: Mapping[str, str]) -> str:
+    """Both warnings, for a topic with these keys; "": neither."""
+    warnings = [
+        replication_warning(replication_factor, min_isr_in(configs)),
+        format_warning(configs),
+    ]
+    return "; ".join(filter(None, warnings))
+
+
 def _key_named(name: str) -> TopicKey:
     if name in _BY_NAME:
         return _BY_NAME[name]

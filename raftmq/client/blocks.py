@@ -1,11 +1,18 @@
-"""The wrong kind of `with`: an error that names the right one, in place of Python's.
+"""What `with` and `open()` have in common: errors of what is not open, warnings of what stays so.
 
-Hidden from type checkers, which complain of such a block by themselves.
+The error of the wrong kind of `with` names the right one, in place of Python's. It is hidden from
+type checkers, which complain of such a block by themselves.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
+
+from raftmq.errors import Closed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class AsyncBlock:
@@ -38,3 +45,23 @@ class BlockingBlock:
 
         async def __aexit__(self, *_: object) -> None:
             """Never called: there is no entering."""
+
+
+def not_open(what: str, *, was_opened: bool) -> Closed:
+    """The error of a call that needs it open; `what`: it is, with its article."""
+    if was_opened:
+        return Closed(f"{what} has been closed: make another one")
+    return Closed(f"{what} is not open: enter its block, or call its open(), first")
+
+
+def warn_unclosed(
+    given: object, undelivered: int = 0, *, warn: Callable[..., None] = warnings.warn
+) -> None:
+    """As Python does for files and sockets; for `__del__`.
+
+    Args:
+        undelivered: number of records that it was given, and has not delivered.
+        warn: a default, as the name may be gone when the interpreter ends.
+    """
+    lost = f"; records that were not delivered: {undelivered}" if undelivered else ""
+    warn(f"unclosed {given!r}: it was opened by open(){lost}", ResourceWarning, source=given)

@@ -4,8 +4,8 @@ Owns the task that enters and leaves the `async with` in place of the callers. T
 different tasks, which must not share a task group; so neither a cancellation nor an error of the
 background reaches them by itself.
 
-Invariant: an error of the background is raised once, by `aclose`, and is the cause of `Closed` that
-calls raise in between.
+Invariant: an error of the background is raised once, by `open` or `aclose`, and is the cause of
+`Closed` that calls raise in between.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import anyio
 from anyio.lowlevel import current_token
 
-from raftmq.client.blocks import AsyncBlock
+from raftmq.client.blocks import AsyncBlock, not_open, warn_unclosed
 from raftmq.client.network.channel import one_error
 from raftmq.errors import Closed, InvalidRequest
 
@@ -70,6 +70,15 @@ class Openable(AsyncBlock):
                 "and aclose() without a block"
             )
 
+    # A default, as the name may be gone when the interpreter ends.
+    def __del__(self, warn: Callable[..., None] = warn_unclosed) -> None:
+        if self._background is not None and self._background.is_unclosed:
+            warn(self, self._undelivered())
+
+    def _undelivered(self) -> int:
+        """Number of records that it was given, and has not delivered."""
+        return 0
+
     def _state(self, *, was_opened: bool) -> str:
         return "open" if self._is_open else "closed" if was_opened else "not open"
 
@@ -79,14 +88,18 @@ class Openable(AsyncBlock):
         Args:
             what: it is, with its article.
         """
-        error = None if self._background is None else self._background.error
+        background = self._background
+        error = None if background is None else background.error
         if error is not None:
             closed = Closed(f"{what} has been closed by an error: {error!r}")
             closed.__cause__ = error
             return closed
-        if was_opened:
-            return Closed(f"{what} has been closed: make another one")
-        return Closed(f"{what} is not open: enter its block, or call its open(), first")
+        if background is not None and background.is_ended and background.is_unclosed:
+            return Closed(
+                f"{what} has been closed, as the event loop of its open() has ended: open it, use "
+                "it and call aclose() within one asyncio.run(...) or trio.run(...)"
+            )
+        return not_open(what, was_opened=was_opened)
 
 
 class _Background:
@@ -102,8 +115,18 @@ class _Background:
         self._loop = current_token()
         self._scope = anyio.CancelScope()
         self._entered, self._left, self._ended = anyio.Event(), anyio.Event(), anyio.Event()
-        self._is_raised = False
+        self._is_raised = self._is_closed = False
         self._task: object = None  # asyncio keeps only a weak reference to a running task
+
+    @property
+    def is_ended(self) -> bool:
+        return self._ended.is_set()
+
+    @property
+    def is_unclosed(self) -> bool:
+        """`open` has succeeded, and neither `close` was called nor has an error been raised."""
+        is_over = self._is_closed or self._is_raised or self._scope.cancel_called
+        return self._entered.is_set() and not is_over
 
     async def open(self) -> None:
         self._task = _start(self._run)
@@ -124,12 +147,13 @@ class _Background:
             self._left.set()
             # Ends when all is delivered, at the latest by delivery_timeout_ms.
             await self._wait(self._ended)
+        self._is_closed = True
         self._raise_error()
 
     async def _wait(self, event: anyio.Event) -> None:
         try:
             await event.wait()
-        # Cancelled: nothing may go on behind the back of a caller who has given up.
+        # Cancelled: once the caller has returned, nothing may be opened or sent any more.
         except BaseException:
             self._scope.cancel()
             with anyio.CancelScope(shield=True):

@@ -1,4 +1,4 @@
-"""Checks of option names (unknown ones are typing errors), and the `delivery` shorthand. Pure.
+"""Checks of option names and words (unknown ones are typing errors), and of `delivery`. Pure.
 
 Which values an option may have is checked by its owner: `producer/options.py`,
 `consumer/options.py`.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import sys
 from difflib import get_close_matches
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from raftmq.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
 def check_options(
@@ -52,6 +52,31 @@ def bad_function(name: str, given: object, example: str) -> list[str]:
     return []
 
 
+# What other systems, and people, call the two ends.
+_OTHER_WORDS = {
+    **dict.fromkeys(("beginning", "begin", "oldest", "first", "smallest", "start"), "earliest"),
+    **dict.fromkeys(("end", "newest", "last", "largest", "new"), "latest"),
+}
+
+
+def likely(given: object, choices: Sequence[str]) -> str:
+    """The word that is most likely meant, as the end of a message; empty: none."""
+    if not isinstance(given, str):
+        return ""
+    words = {word: _OTHER_WORDS[word] for word in _OTHER_WORDS if _OTHER_WORDS[word] in choices}
+    words |= {choice: choice for choice in choices}
+    found = get_close_matches(given.lower(), list(words), n=1)
+    return f" (did you mean {words[found[0]]!r}?)" if found else ""
+
+
+def bad_choice(name: str, given: object, choices: Sequence[str]) -> list[str]:
+    """A problem with an option that takes one of some words; empty: none."""
+    if isinstance(given, str) and given in choices:
+        return []
+    expected = ", ".join(f'"{choice}"' for choice in choices)
+    return [f"{name} = {given!r}: expected {expected}{likely(given, choices)}"]
+
+
 # -- Delivery -------------------------------------------------------------------------------------
 # `delivery`: one word for how often a record may arrive, in place of several options. Pure.
 #
@@ -59,6 +84,7 @@ def bad_function(name: str, given: object, example: str) -> list[str]:
 # word sets. A word never overrides an explicit option: a contradiction is refused.
 
 
+DeliveryName: TypeAlias = Literal["at_most_once", "at_least_once"]
 AT_MOST_ONCE = "at_most_once"  # never twice; lost where something fails
 AT_LEAST_ONCE = "at_least_once"  # sent again until it is certain; twice where something fails
 EXACTLY_ONCE = "exactly_once"

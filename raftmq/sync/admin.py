@@ -114,7 +114,8 @@ class Admin:
 
     def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
         """Delete the topic that has this name now, with all of its records. When this returns, no
-        broker acknowledges records of it any more, but one that gave no answer in 5 s.
+        broker that answers acknowledges records of it any more; one that is silent is waited for,
+        for 5 s at most.
 
         Args:
             missing_ok: no topic of this name is no error.
@@ -329,8 +330,8 @@ class Admin:
         leader answers within a few seconds, end and lag are None.
 
         Args:
-            with_ages: tell also how old the oldest record is that was not read, as `age_seconds`;
-                one batch is fetched from each partition that lags.
+            with_ages: also how old the oldest unread record is, as `age_seconds`; one batch is
+                fetched from each partition that lags.
 
         Raises:
             GroupIdNotFound: there is no such group. Definite.

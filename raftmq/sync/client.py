@@ -11,7 +11,7 @@ from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from raftmq.client import client as asynchronous
-from raftmq.client.blocks import BlockingBlock
+from raftmq.client.blocks import BlockingBlock, warn_unclosed
 from raftmq.client.client import CONNECT_TIMEOUT_MS, DEFAULT_BOOTSTRAP
 from raftmq.client.producer.options import producer_options
 from raftmq.errors import Closed
@@ -81,6 +81,11 @@ class Client(BlockingBlock):
         self._was_opened = False
         self._consumers: set[Consumer] = set()  # that are open
         self.admin = Admin(self._loop, client.admin)
+
+    # A default, as the name may be gone when the interpreter ends. A fork has nothing to close.
+    def __del__(self, warn: Callable[..., None] = warn_unclosed) -> None:
+        if self._block.is_open and self._loop.is_ours:
+            warn(self)
 
     def __repr__(self) -> str:
         return repr(self._client)

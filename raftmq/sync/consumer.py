@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, TypeVar
@@ -24,7 +25,7 @@ from raftmq.sync.block import Block
 from raftmq.sync.loop import limit_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Generator
     from datetime import datetime
     from types import TracebackType
     from typing import Self
@@ -64,6 +65,39 @@ class Processing:
     ) -> None:
         with suppress(Closed):  # a closed consumer holds nothing any more
             self._ask(lambda: self._block.__exit__(kind, error, traceback))
+
+
+# -- Records --------------------------------------------------------------------------------------
+
+
+class _Deserialized(Iterator["ConsumerRecord"]):
+    """Records as deserializers make them, in the program's thread.
+
+    A class, as a generator would end with its first error.
+    """
+
+    def __init__(
+        self,
+        found: Generator[ConsumerRecord, None, None],
+        make: Callable[[ConsumerRecord], ConsumerRecord],
+        on_interrupted: Callable[[ConsumerRecord], None],
+    ) -> None:
+        """`on_interrupted` gets a record whose deserializer has not ended, as by Ctrl-C."""
+        self._found, self._make, self._on_interrupted = found, make, on_interrupted
+
+    def __next__(self) -> ConsumerRecord:
+        record = next(self._found)
+        try:
+            return self._make(record)
+        except Exception:
+            raise
+        except BaseException:
+            self._on_interrupted(record)
+            raise
+
+    def close(self) -> None:
+        """End it, as `close` of a generator does."""
+        self._found.close()
 
 
 # -- Consumer -------------------------------------------------------------------------------------
@@ -159,9 +193,11 @@ class Consumer(BlockingBlock):
             RaftmqError: the error of a partition, which it names.
         """
         found, deserializers = self._records(timeout), self._consumer._options.deserializers
-        return found if deserializers is None else map(deserializers.record_of, found)
+        if deserializers is None:
+            return found
+        return _Deserialized(found, deserializers.record_of, self._not_handed_out)
 
-    def _records(self, timeout: float | None) -> Iterator[ConsumerRecord]:
+    def _records(self, timeout: float | None) -> Generator[ConsumerRecord, None, None]:
         """As they were sent."""
         limit_of(timeout)  # refused before anything is opened
         self._open()
@@ -457,6 +493,11 @@ class Consumer(BlockingBlock):
         position = self._position(topic, partition)
         end = self._consumer.high_watermark(topic, partition)
         return None if position is None or end is None else max(0, end - position)
+
+    def _not_handed_out(self, record: ConsumerRecord) -> None:
+        """It comes again, in this or another call."""
+        if self._shared is not None:
+            self._shared.give_back(record)
 
     def _give_back(self) -> None:
         """Return a batch that no thread has got to the consumer. The consumer takes back the rest

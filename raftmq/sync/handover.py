@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import trio
 
+from raftmq.client.blocks import not_open
 from raftmq.client.producer.delivery import call_program
 from raftmq.client.producer.statistics import Failures
 from raftmq.errors import BufferFull, Closed, InvalidRecord, RaftmqError, RequestTimedOut
@@ -138,13 +139,13 @@ class Handover:
             self._is_open = False
         self.loop.call_soon(self.wake)
 
+    def count_undelivered(self) -> int:
+        """Records that the producer has not taken, or whose refusal nothing has reported."""
+        return len(self._handed) + self.failures.count()
+
     def check_open(self) -> None:
         if not self._is_open:
-            if self._was_opened:
-                raise Closed("the producer has been closed: make another one")
-            raise Closed(
-                "the producer is not open: enter its `with` block, or call its open(), first"
-            )
+            raise not_open("the producer", was_opened=self._was_opened)
 
     def put(self, handed: Handed) -> None:
         """Queue a record.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, TypeVarTuple
 
 import trio
 
+from raftmq.client.blocks import not_open
 from raftmq.client.network.channel import one_error
 from raftmq.errors import Closed, InvalidConfig, InvalidRequest, RequestTimedOut
 
@@ -239,9 +240,7 @@ class LoopThread(Generic[S]):
             if self._is_over:
                 raise self._reason()
             if self._token is None:
-                raise Closed(
-                    f"{self._owner} is not open: enter its `with` block, or call its open(), first"
-                )
+                raise not_open(self._owner, was_opened=False)
             self._calls.add(call)
         with suppress(trio.RunFinishedError):  # the end of the thread settles it
             self._token.run_sync_soon(self._begin, call)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raftmq.client.administration.checks import check_topic
-from raftmq.client.blocks import BlockingBlock
+from raftmq.client.blocks import BlockingBlock, warn_unclosed
 from raftmq.client.producer.delivery import check_callback
 from raftmq.client.producer.record import (
     checked_extras,
@@ -54,6 +54,11 @@ class Producer(BlockingBlock):
         self._handover = Handover(loop, producer, handover_bytes_max)
         # Taken from the inner one, or it would serialize single records once more.
         self._serializers, producer._serializers = producer._serializers, None
+
+    # A default, as the name may be gone when the interpreter ends. A fork has nothing to close.
+    def __del__(self, warn: Callable[..., None] = warn_unclosed) -> None:
+        if self._block.is_open and self._loop.is_ours:
+            warn(self, self._handover.count_undelivered() + self._producer._undelivered())
 
     @property
     def statistics(self) -> Statistics:

@@ -122,9 +122,8 @@ def delete_topics(
         known = {one.name: one for one in await admin.list_topics()}
         missing = [name for name in names if name not in known]
         if missing:
-            rest = "; nothing was deleted" if len(names) > len(missing) else ""
             raise UnknownTopicOrPartition(
-                f"no topic {', '.join(missing)}: `raftmq topic list` shows what there is{rest}"
+                f"no topic {', '.join(missing)}: `raftmq topic list` shows what there is"
             )
         return [known[name] for name in names]
 

@@ -119,7 +119,8 @@ class Admin(GroupCalls):
 
     async def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
         """Delete the topic that has this name now, with all of its records. When this returns, no
-        broker acknowledges records of it any more, but one that gave no answer in 5 s.
+        broker that answers acknowledges records of it any more; one that is silent is waited for,
+        for 5 s at most.
 
         Args:
             missing_ok: no topic of this name is no error.

@@ -7,10 +7,11 @@ and a remedy. The brokers check again and decide.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import Enum
 from typing import Any
 
+from raftmq.client.moments import EPOCH, MILLISECOND
 from raftmq.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -24,9 +25,6 @@ from raftmq.wire.messages.offsets import EARLIEST, LATEST
 
 REPLICAS_MAX = 16  # of one partition, as the controller allows
 _KEYS = frozenset(key.name for key in TOPIC_KEYS)
-# Timestamps count milliseconds from here; integer division, as floats would lose some.
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 def check_topic(name: object) -> str:
@@ -135,7 +133,7 @@ def timestamp_of(at: object) -> int:
     if isinstance(at, datetime):
         if at.tzinfo is None:
             raise TypeError(f"{at!r} has no time zone: write datetime(..., tzinfo=UTC)")
-        at = (at - _EPOCH) // _MILLISECOND
+        at = (at - EPOCH) // MILLISECOND
     if not isinstance(at, int) or isinstance(at, bool):
         raise TypeError(
             f"{at!r}: expected 'earliest', 'latest', a datetime, or an int in milliseconds"

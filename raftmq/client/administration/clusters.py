@@ -8,7 +8,6 @@ controller's.
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from raftmq.client.administration.offsets import partitions_of
-from raftmq.client.administration.questions import ask_any, find_topic_id
+from raftmq.client.administration.questions import ask_any, find_topic_id, know_addresses
 from raftmq.client.administration.results import (
     AilingPartition,
     BrokerDetails,
@@ -86,20 +85,14 @@ async def find_health(cluster: Cluster, *, deadline: float) -> Health:
     damaged: list[DamagedReplica] = []
     untold: list[int] = []
     silent: list[int] = []
-    # A broker that was fenced when this client learnt the addresses is not among them.
-    if {one.broker_id for one in details.brokers if one.state == "active"} - set(
-        cluster.routes.addresses
-    ):
-        with suppress(RaftmqError):
-            limit = min(deadline, anyio.current_time() + DAMAGE_SECONDS_MAX)
-            await cluster.refresh(None, deadline=limit)
+    # Others would not answer.
+    active = [one.broker_id for one in details.brokers if one.state == "active"]
+    limit = min(deadline, anyio.current_time() + DAMAGE_SECONDS_MAX)
+    await know_addresses(cluster, active, deadline=limit)
     async with anyio.create_task_group() as tasks:
-        for one in details.brokers:
-            if one.state == "active":  # others would not answer
-                seek = partial(
-                    _find_damage, cluster, one.broker_id, topics, damaged, untold, silent
-                )
-                tasks.start_soon(seek, deadline)
+        for broker_id in active:
+            seek = partial(_find_damage, cluster, broker_id, topics, damaged, untold, silent)
+            tasks.start_soon(seek, deadline)
     told = tuple(sorted(damaged, key=_place))
     return replace(
         health, silent=tuple(sorted(silent)), damaged=told, damaged_count=len(told) + sum(untold)

@@ -7,7 +7,7 @@ read here, too: most calls begin with its id.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -19,7 +19,7 @@ from raftmq.errors import RaftmqError, ServerError, UnknownTopicId, UnknownTopic
 from raftmq.wire.messages.topics import DescribeTopics, TopicDescription
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 
     from raftmq.client.routing.cluster import Cluster
     from raftmq.rpc.reply import Answer
@@ -69,6 +69,15 @@ async def ask_any(
     if isinstance(found, RaftmqError):
         raise found
     return found
+
+
+async def know_addresses(cluster: Cluster, brokers: Collection[int], *, deadline: float) -> None:
+    """Refresh the addresses if one of these brokers has become active since this client learnt
+    them. An error is left to the requests that follow.
+    """
+    if set(brokers) - set(cluster.routes.addresses):
+        with suppress(RaftmqError):
+            await cluster.refresh(None, deadline=deadline)
 
 
 async def find_topic(cluster: Cluster, name: str, *, deadline: float) -> TopicDescription:

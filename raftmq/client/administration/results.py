@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from raftmq.topic_config import MIN_ISR, format_warning, replication_warning
+from raftmq.topic_config import topic_warning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -160,12 +160,7 @@ class TopicDetails:
     def warning(self) -> str:
         """As in `CreatedTopic`, for the partition with the fewest replicas."""
         fewest = min((len(one.replicas) for one in self.partitions), default=0)
-        min_isr = self.config.get(MIN_ISR)
-        warnings = [
-            replication_warning(fewest, int(min_isr.value) if min_isr else 0),
-            format_warning({key: one.value for key, one in self.config.items()}),
-        ]
-        return "; ".join(filter(None, warnings))
+        return topic_warning(fewest, {key: one.value for key, one in self.config.items()})
 
 
 @dataclass(frozen=True, slots=True)

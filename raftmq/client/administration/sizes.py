@@ -7,16 +7,16 @@ unknown and fails nothing. (Kafka: describeLogDirs)
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 
-from raftmq.client.administration.questions import settle
+from raftmq.client.administration.questions import know_addresses, settle
 from raftmq.client.administration.results import PartitionSize, TopicSize
 from raftmq.client.administration.topics import all_metadata
-from raftmq.errors import RaftmqError, ServerError, UnknownTopicOrPartition
+from raftmq.client.routing.routes import no_topic
+from raftmq.errors import ServerError, UnknownTopicOrPartition
 from raftmq.wire.bodies import TOPICS_MAX
 from raftmq.wire.messages.topics import DescribeLogs, DescribeLogsReply, LogCursor, LogRow
 
@@ -47,10 +47,7 @@ async def topic_sizes(
         for one in topic.partitions
         for broker_id in one.replicas
     }
-    if active & holders - set(cluster.routes.addresses):
-        # Active since this client learnt the addresses. Without them it counts as silent.
-        with suppress(RaftmqError):
-            await cluster.refresh(None, deadline=_limit(deadline))
+    await know_addresses(cluster, active & holders, deadline=_limit(deadline))
     logs: Logs = {}
     asks = [partial(_gather, cluster, one, ids, logs, deadline) for one in active & holders]
     await settle(asks)
@@ -68,7 +65,7 @@ def _chosen(metadata: MetadataReply, names: Sequence[str] | None) -> dict[bytes,
     there = {topic.name: topic for topic in metadata.topics if topic.topic_id is not None}
     for name in names or ():
         if name not in there:
-            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+            raise UnknownTopicOrPartition(no_topic(name))
     chosen = there.values() if names is None else [there[name] for name in names]
     return {topic.topic_id: topic for topic in chosen if topic.topic_id is not None}
 

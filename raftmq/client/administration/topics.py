@@ -18,6 +18,7 @@ from raftmq.client.administration.questions import (
     find_topic,
     find_topic_id,
     id_of,
+    know_addresses,
     naming,
     only_success,
     settle,
@@ -38,7 +39,7 @@ from raftmq.errors import (
     ServerError,
     TopicAlreadyExists,
 )
-from raftmq.topic_config import format_warning, min_isr_in, replication_warning
+from raftmq.topic_config import topic_warning
 from raftmq.wire.bodies import ABSENT, PARTITIONS_MAX
 from raftmq.wire.messages.configs import AlterConfigs, ConfigChange, DescribeConfigs
 from raftmq.wire.messages.metadata import Metadata, MetadataReply
@@ -148,11 +149,7 @@ async def make_topic(
         return await _take_existing(cluster, wanted, deadline=deadline)
     topic_id = id_of(made)
     await _wait_usable(cluster, name, f"topic {name} was made", deadline=deadline)
-    warnings = [
-        replication_warning(made.replication_factor, min_isr_in(configs)),
-        format_warning(configs),
-    ]
-    warning = "; ".join(filter(None, warnings))
+    warning = topic_warning(made.replication_factor, configs)
     return CreatedTopic(name, topic_id, made.partition_count, made.replication_factor, warning)
 
 
@@ -172,11 +169,7 @@ async def _take_existing(cluster: Cluster, wanted: NewTopic, *, deadline: float)
     if wanted.configs:
         config = await describe_config(cluster, name, deadline=deadline)
         has |= {key: one.value for key, one in config.items()}
-    warnings = [
-        _differences(wanted, has),
-        replication_warning(factor, min_isr_in(found.configs)),
-        format_warning(found.configs),
-    ]
+    warnings = [_differences(wanted, has), topic_warning(factor, found.configs)]
     warning = "; ".join(filter(None, warnings))
     return CreatedTopic(name, id_of(found), count, factor, warning, is_new=False)
 
@@ -265,23 +258,28 @@ async def delete_topic(cluster: Cluster, name: str, *, deadline: float) -> None:
             deadline=deadline,
             repeats=RepeatEffect.FORBIDDEN,
         )
-    numbers = [one.partition for one in topic.partitions]
-    await _wait_gone(cluster, topic_id, numbers, deadline=deadline)
+    await _wait_gone(cluster, topic_id, topic.partitions, deadline=deadline)
 
 
 async def _wait_gone(
-    cluster: Cluster, topic_id: bytes, partitions: Sequence[int], *, deadline: float
+    cluster: Cluster,
+    topic_id: bytes,
+    partitions: Sequence[PartitionDescription],
+    *,
+    deadline: float,
 ) -> None:
     """The deletion is committed, but a leader that has not applied it yet would still acknowledge
     records: wait until each broker has let go of the topic. One that does not answer may be dead,
     or cut off, and is not waited for.
     """
-    asked = [WantedOffset(topic_id, one, ABSENT, EARLIEST) for one in partitions]
+    asked = [WantedOffset(topic_id, one.partition, ABSENT, EARLIEST) for one in partitions]
     requests = [
         ListOffsets(tuple(asked[start : start + PARTITIONS_MAX]))
         for start in range(0, len(asked), PARTITIONS_MAX)
     ]
     latest = min(deadline, anyio.current_time() + GONE_SECONDS_MAX)
+    holders = {broker_id for one in partitions for broker_id in one.replicas}
+    await know_addresses(cluster, holders, deadline=latest)
 
     async def wait_at(broker_id: int) -> None:
         pause = GONE_PAUSE_SECONDS

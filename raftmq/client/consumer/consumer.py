@@ -104,7 +104,7 @@ class Consumer(Openable):
         self._as_records: HandOutForm[Iterator[ConsumerRecord]] = HandOutForm(
             self._collector.open, iter, is_whole=False
         )
-        self._as_batch = HandOutForm(self._collector.take, _same, is_whole=True)
+        self._as_batch = HandOutForm(self._collector.take, lambda batch: batch, is_whole=True)
         self._as_shared = HandOutForm(
             partial(self._collector.open_as, make=SharedBatch), SharedBatch, is_whole=False
         )
@@ -113,8 +113,7 @@ class Consumer(Openable):
         self._named = named(topics, self._options)
 
     def __repr__(self) -> str:
-        state = "open" if self._is_open else "closed" if self._tasks is not None else "not open"
-        return f"<Consumer of {self._named}, {state}>"
+        return f"<Consumer of {self._named}, {self._state(was_opened=self._tasks is not None)}>"
 
     def _member_of(
         self, events: ReadingEvents, watch: MetadataWatch, random: Random
@@ -146,6 +145,7 @@ class Consumer(Openable):
         if self._tasks is not None:
             raise Closed("this consumer has been opened before: make another one")
         self._cluster.check_open()
+        self._cluster.check_loop()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._cluster.at_close.add(self._signal.on_news)
@@ -191,7 +191,7 @@ class Consumer(Openable):
                     return False
                 await self._tasks.__aexit__(kind, error, traceback)
         finally:
-            self._signal.on_news()  # a task that still waits is told of an error that it ended with
+            self._signal.on_news()  # a task that still waits gets the error that ended the block
         if problem is not None and error is None:  # an error of the program comes first
             raise problem
         return False
@@ -249,6 +249,9 @@ class Consumer(Openable):
         except RaftmqError:
             one.close()  # a column failed to decode: the rest cannot be iterated
             raise
+        except BaseException:
+            one.stop()  # a deserializer was interrupted, or a wait: its record comes again
+            raise
         return record
 
     def batches(self, *, max_records: int | None = None) -> Batches:
@@ -305,6 +308,7 @@ class Consumer(Openable):
     async def _next(self, way: HandOutForm[Found], records_max: int | None = None) -> Found:
         """The next records, once there are any; what was handed out before is finished now."""
         self._check_open()
+        self._cluster.check_loop()
         if self._is_waiting:  # positions would depend on which task is faster
             raise RuntimeError("another task is iterating over this consumer: one at a time")
         self._is_waiting = True
@@ -594,7 +598,3 @@ class Batches:
 
     async def __anext__(self) -> ConsumedBatch:
         return await self._consumer._next_batch(self._max_records)
-
-
-def _same(batch: ConsumedBatch) -> ConsumedBatch:
-    return batch

@@ -52,7 +52,7 @@ class MetadataWatch:
 
     def __init__(self, cluster: Cluster, subscription: Subscription) -> None:
         self._cluster, self._subscription = cluster, subscription
-        self._asked_at = float("-inf")
+        self._asked_at = -inf
         self._wanted = anyio.Event()
 
     def look(self) -> None:
@@ -83,14 +83,18 @@ class MetadataWatch:
 
     def _is_due(self, topic: str, now: float) -> bool:
         """1. Unknown or in doubt. 2. Outdated. 3. Without all leaders, or long ago."""
-        routes, silence = self._cluster.routes, now - self._asked_at
+        routes = self._cluster.routes
         if not routes.use(topic):
             return True
         known = routes.topic(topic)
         assert known is not None, "used, and not known"
         if self._cluster.newest_version > known.version:
-            return silence >= OUTDATED_SECONDS_MIN
-        return silence >= (REFRESH_SECONDS if known.is_led else LOOK_SECONDS)
+            return now - self._asked_at >= OUTDATED_SECONDS_MIN
+        # Others of this client ask, too: a consumer that begins relies on what they heard just now,
+        # and asks itself soon.
+        is_patient = known.is_led and self._asked_at > -inf
+        silence = now - max(self._asked_at, known.told_at)
+        return silence >= (REFRESH_SECONDS if is_patient else LOOK_SECONDS)
 
     async def _ask(self, topics: list[str]) -> None:
         self._asked_at = anyio.current_time()

@@ -10,12 +10,13 @@ import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from raftmq.client.consumer.partition_state import FROM_EARLIEST, FROM_LATEST, bad_choice, start_of
+from raftmq.client.consumer.partition_state import FROM_EARLIEST, FROM_LATEST, start_of
 from raftmq.client.consumer.record import Deserializers
 from raftmq.client.group.member_options import MemberOptions
 from raftmq.client.options import (
     AT_LEAST_ONCE,
     AT_MOST_ONCE,
+    bad_choice,
     bad_function,
     check_options,
     with_delivery,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.record import Deserializer
     from raftmq.client.group.assignors.registry import GivenAssignor
     from raftmq.client.group.effects import OnRebalance
-    from raftmq.client.options import Allowed
+    from raftmq.client.options import Allowed, DeliveryName
 
 
 # -- Group options --------------------------------------------------------------------------------
@@ -95,7 +96,7 @@ class GroupArguments(TypedDict, total=False):
     commit: Literal["batch", "record", "manual", "none", "before"]
     commit_interval_ms: int
     on_rebalance: OnRebalance | None
-    delivery: Literal["at_most_once", "at_least_once"] | None
+    delivery: DeliveryName | None
     assignor: GivenAssignor | Sequence[GivenAssignor]
     group_instance_id: str | None
     session_timeout_ms: int

@@ -8,8 +8,7 @@ version are dropped. Pure but for the events that tasks of a group wait for.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
+from datetime import datetime
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -18,6 +17,8 @@ import anyio
 from raftmq.client.consumer.batch import ConsumedBatch
 from raftmq.client.consumer.completed_fetches import CompletedFetches
 from raftmq.client.consumer.record import PartitionOwnership
+from raftmq.client.moments import EPOCH, MILLISECOND
+from raftmq.client.options import likely
 from raftmq.client.routing.attempts import PAUSES
 from raftmq.errors import InvalidConfig, OffsetOutOfRange
 from raftmq.rpc.backoff import Backoff
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
 
 
 GivenStart: TypeAlias = Literal["earliest", "latest"] | int | datetime  # as programs pass it
-
-# Timestamps count from here.
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class StartKind(Enum):
@@ -80,31 +78,6 @@ def start_of(given: object) -> Start:
         return Start(StartKind.OFFSET, given)  # type: ignore[arg-type]
     expected = 'expected "earliest", "latest", an offset from 0, or a datetime'
     raise InvalidConfig([f"start = {given!r}: {expected}{likely(given, list(_NAMED))}"])
-
-
-# What other systems, and people, call the two ends.
-_OTHER_WORDS = {
-    **dict.fromkeys(("beginning", "begin", "oldest", "first", "smallest", "start"), "earliest"),
-    **dict.fromkeys(("end", "newest", "last", "largest", "new"), "latest"),
-}
-
-
-def likely(given: object, choices: Sequence[str]) -> str:
-    """The word that is most likely meant, as the end of a message; empty: none."""
-    if not isinstance(given, str):
-        return ""
-    words = {word: _OTHER_WORDS[word] for word in _OTHER_WORDS if _OTHER_WORDS[word] in choices}
-    words |= {choice: choice for choice in choices}
-    found = get_close_matches(given.lower(), list(words), n=1)
-    return f" (did you mean {words[found[0]]!r}?)" if found else ""
-
-
-def bad_choice(name: str, given: object, choices: Sequence[str]) -> list[str]:
-    """A problem with an option that takes one of some words; empty: none."""
-    if isinstance(given, str) and given in choices:
-        return []
-    expected = ", ".join(f'"{choice}"' for choice in choices)
-    return [f"{name} = {given!r}: expected {expected}{likely(given, choices)}"]
 
 
 def seek_start(*, offset: object, timestamp: object) -> Start:
@@ -153,7 +126,7 @@ def _milliseconds(moment: datetime, *, name: str) -> int:
                 "one, as in datetime.now(timezone.utc) or moment.astimezone()"
             ]
         )
-    return max(0, -((_EPOCH - moment) // timedelta(milliseconds=1)))
+    return max(0, -((EPOCH - moment) // MILLISECOND))
 
 
 # -- Partition state ------------------------------------------------------------------------------
@@ -340,6 +313,7 @@ class ConsumedPartition:
 
     def fail(self, error: RaftmqError) -> None:
         """An error that another attempt cannot resolve."""
+        self.version += 1  # an answer that is still on its way must not bring records after it
         self.error = error.at(*self.key)
 
     def take_error(self) -> RaftmqError | None:
@@ -378,6 +352,11 @@ class ConsumedPartition:
         self.fetch_epoch = pieces[-1].header.leader_epoch
         self.undelivered.add(pieces)
         self._pass_over(self.position)
+
+    def drop_fetched(self) -> None:
+        """Hand out nothing that was fetched, or asked for, before."""
+        self.version += 1
+        self.forget_undelivered()
 
     def forget_undelivered(self) -> None:
         """Drop undelivered batches; fetching goes back to the position."""

@@ -42,6 +42,7 @@ class SharedBatch:
         self._lock = Lock()
         self.last: ConsumerRecord | None = None
         self._taker, self._is_shared = 0, False
+        self._is_stopped = False
 
     def __bool__(self) -> bool:
         """Whether a record is left."""
@@ -57,9 +58,24 @@ class SharedBatch:
                 self._is_shared, self._taker = self._taker != 0, taker
             return record
 
+    def give_back(self, record: ConsumerRecord) -> None:
+        """It was taken, and not handed out after all: it comes first the next time."""
+        batch, before = self._batch, None
+        for one in batch.raw:
+            if one.offset == record.offset and batch.topic == record.topic:
+                break
+            before = one
+        else:  # other threads have gone on to the next batch
+            return
+        with self._lock:
+            if not self._is_stopped:
+                self._rest.appendleft(record)
+                self.last = before
+
     def stop(self) -> None:
         """The remaining records are not handed out."""
         with self._lock:
+            self._is_stopped = True
             self._rest.clear()
 
     @property

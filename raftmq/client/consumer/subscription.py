@@ -72,8 +72,18 @@ class Subscription:
         return not self._untold
 
     def take_problem(self) -> RaftmqError | None:
-        """The next error of a topic as a whole, to be raised; it comes again if the cause lasts."""
-        return self._problems.pop(0) if self._problems else None
+        """The next error of a topic as a whole, to be raised; it comes again if the cause lasts.
+
+        What was fetched of the topic, and not handed out, is dropped: nothing of it may come after
+        the error. It is fetched again should the topic be there nevertheless.
+        """
+        if not self._problems:
+            return None
+        problem = self._problems.pop(0)
+        for state in self.states.values():
+            if state.topic == problem.topic:
+                state.drop_fetched()
+        return problem
 
     def missing(self) -> UnknownTopicOrPartition | None:
         """The error of a topic or partition that does not exist as far as brokers say now, for a
@@ -185,12 +195,12 @@ class Subscription:
             return
         error = _why_unknown(topic, number)
         if not error.retriable:  # an invalid name, for example
-            self._keep_problem(error)
+            self._keep_problem(error.at(topic))
         elif now >= self._unknown_since.setdefault(topic, now) + UNKNOWN_SECONDS_MAX:
             del self._unknown_since[topic]
             # Other retriable errors say nothing about the topic.
             if isinstance(error, UnknownTopicOrPartition):
-                self._keep_problem(_no_topic(topic))
+                self._keep_problem(_no_topic(topic).at(topic))
 
     def _keep_problem(self, error: RaftmqError) -> None:
         """Keep an error for the program, once however often it is found."""

@@ -62,7 +62,7 @@ class RecordMetadata(NamedTuple):
 
     @property
     def count(self) -> NoReturn:
-        """Not a tuple's method, which nobody means here. Raises AttributeError."""
+        """Hides `tuple.count`, which counts equal items. Raises AttributeError."""
         raise AttributeError("RecordMetadata has no count: it is of one record")
 
 
@@ -93,7 +93,7 @@ class BatchMetadata(NamedTuple):
 
     @property
     def count(self) -> int:  # type: ignore[override]
-        """`record_count`, and not a tuple's method."""
+        """`record_count`; hides `tuple.count`."""
         return self.record_count
 
     @property

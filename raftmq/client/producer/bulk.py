@@ -209,8 +209,8 @@ class Bulk:
             await self._finish()  # raises the failure
         if self._serializers is not None:
             columns = columns._replace(
-                values=self._serializers.values(columns.values),
-                keys=self._serializers.keys(columns.keys),
+                values=self._serializers.values(columns.values, self._count),
+                keys=self._serializers.keys(columns.keys, self._count),
             )
         try:
             prepared = columns.prepared(self._count)

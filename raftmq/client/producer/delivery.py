@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from raftmq.errors import InvalidRequest, OutcomeUnknown
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from typing import Any
+    from typing import Any, Self
 
     from raftmq.client.producer.batch import OnDelivery, ProducerBatch, RecordMetadata
     from raftmq.errors import RaftmqError
@@ -30,6 +32,19 @@ class Delivery:
     """
 
     __slots__ = ("_batch", "_claims", "_index")
+
+    @staticmethod
+    def _check_loop() -> None:
+        """Raises InvalidRequest in an event loop where no task would ever wake the one that waits.
+
+        Of the class, as an attribute of each record's delivery would take time and memory.
+        """
+
+    @classmethod
+    def _of(cls, check_loop: Callable[[], None]) -> type[Self]:
+        """The class for one producer."""
+        named = {"__slots__": (), "__doc__": cls.__doc__, "__module__": cls.__module__}
+        return type(cls.__name__, (cls,), {**named, "_check_loop": staticmethod(check_loop)})
 
     def __init__(self, batch: ProducerBatch, index: int) -> None:
         self._batch: ProducerBatch | None = batch
@@ -85,6 +100,7 @@ class Delivery:
             # Woken when the batch is settled, and also when it was split: then another batch has
             # the record.
             while not self.is_done:
+                self._check_here()
                 event = anyio.Event()
                 self._watch(event.set)
                 # Ends when the batch is settled or split; delivery_timeout_ms bounds it.
@@ -94,6 +110,12 @@ class Delivery:
             self._disclaim()
             raise
         return self.result()
+
+    def _check_here(self) -> None:
+        try:
+            self._check_loop()
+        except InvalidRequest as error:
+            raise OutcomeUnknown(f"it is sent, and this cannot wait for it: {error}") from error
 
     def _disclaim(self) -> None:
         self._claims -= 1
@@ -163,7 +185,7 @@ logger = logging.getLogger("raftmq.client")
 def check_callback(given: object) -> None:
     """Raises TypeError: not a function that can be called as `on_delivery`.
 
-    May run once per record: it looks at flags, where `inspect` would take ten times as long.
+    May run once per record: it reads the flags of the function, which costs less than `inspect`.
     """
     if given is None:
         return

@@ -20,8 +20,8 @@ from raftmq.client.producer.accumulator import Accumulator, BufferPool
 from raftmq.client.producer.delivery import call_program
 from raftmq.client.producer.requests import ask, ask_producer_id, fence, wait_taken
 from raftmq.client.producer.sender import ProducerSender
-from raftmq.client.producer.statistics import Failures, Statistics
-from raftmq.errors import Closed, DeliveryTimedOut, Disconnected, RaftmqError
+from raftmq.client.producer.statistics import Failures, Statistics, timed_out
+from raftmq.errors import Closed, Disconnected, RaftmqError
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class Dispatcher:
 
     async def open(self) -> None:
         self._cluster.check_open()
+        self._cluster.check_loop()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._tasks.start_soon(self._run)
@@ -111,6 +112,7 @@ class Dispatcher:
         self._cluster.at_close.discard(self._on_client_closed)
         self.is_taking = False
         self._tasks.cancel_scope.cancel()
+        closed = Closed("the producer was closed before it was delivered")
         try:
             with one_error():
                 # A cancellation, or another BaseException, must go through the task group, which
@@ -119,8 +121,11 @@ class Dispatcher:
                     await self._tasks.__aexit__(None, None, None)
                 else:
                     await self._tasks.__aexit__(kind, error, traceback)
+        except Exception as failure:  # a task has failed, which closes the producer
+            closed.__cause__ = failure
+            raise
         finally:
-            self._sending.fail_all(Closed("the producer was closed before it was sent"))
+            self._sending.fail_all(closed)
             self.buffer_pool.close()
             self._wake_waiters()
 
@@ -141,7 +146,7 @@ class Dispatcher:
         Args:
             of_later: and of those accepted while this waits.
         """
-        start = math.inf if of_later else anyio.current_time()
+        start = math.inf if of_later else self._cluster.now()
         self.hurry(+1)
         try:
             while any(since <= start for since in self._times_of_unsettled()):
@@ -192,8 +197,7 @@ class Dispatcher:
                 await self._settled.wait()
         if named.error is None and not fences.is_complete:
             reason = fences.problem or topic.problem
-            late = DeliveryTimedOut(f"not all partitions know of {named} in time: {reason}")
-            late.__cause__ = reason
+            late = timed_out(f"not all partitions know of {named} in time", reason)
             named.end(late.at(topic.name))
             raise late.at(topic.name)
         if named.error is not None:  # ended by an error elsewhere
@@ -354,7 +358,7 @@ class Dispatcher:
 
     def _on_client_closed(self) -> None:
         """Without it nothing can be sent: what waits must not wait for its delivery timeout."""
-        self._cut = Closed("the client was closed before it was sent")
+        self._cut = Closed("the client was closed before it was delivered")
         if self.accumulator.named is not None:
             self.accumulator.named.end(self._cut)
         self.is_taking = False
@@ -381,13 +385,22 @@ class Dispatcher:
             for call in calls:
                 call_program(call)
 
+    def count_undelivered(self) -> int:
+        """Records that have no outcome yet, or a failure that nothing has reported."""
+        waiting = sum([len(topic.waiting) for topic in self.accumulator.topics.values()])
+        return waiting + sum(map(len, self._unsettled())) + self.failures.count()
+
     def _times_of_unsettled(self) -> Iterator[float]:
         """When the unsettled records were accepted: the first record of each batch."""
         for topic in self.accumulator.topics.values():
             yield from (waiting.since for waiting in topic.waiting)
+        yield from (batch.opened_at for batch in self._unsettled())
+
+    def _unsettled(self) -> Iterator[ProducerBatch]:
+        for topic in self.accumulator.topics.values():
             for queue in topic.busy.values():
-                yield from (batch.opened_at for batch in queue)
-                yield from (batch.opened_at for batch in queue.on_their_way())
+                yield from queue
+                yield from queue.on_their_way()
 
 
 def _call_back(on_delivery: OnDelivery, batch: ProducerBatch, index: int) -> None:

@@ -28,7 +28,7 @@ from raftmq.wire.bodies import ACKS_ALL, NAME_CHARS_MAX, REPLICAS_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from raftmq.client.options import Allowed
+    from raftmq.client.options import Allowed, DeliveryName
     from raftmq.client.producer.partitioners import UserPartitioner
     from raftmq.client.producer.record import Serializer
 
@@ -37,7 +37,6 @@ Acks: TypeAlias = int | Literal["all"]
 CompressionName: TypeAlias = Literal["none", "gzip", "lz4", "zstd"]
 PartitionerName: TypeAlias = Literal["crc32", "murmur2", "consistent"]
 Preset: TypeAlias = Literal["high_throughput", "low_latency"]
-Delivery: TypeAlias = Literal["at_most_once", "at_least_once"]
 
 PRESETS: dict[str, dict[str, Any]] = {
     # Measured figures of both: docs/SDK.md, "Presets". Fewer, fuller batches and requests cost the
@@ -171,7 +170,7 @@ class ProducerArguments(TypedDict, total=False):
     """The same options as keyword arguments, for editors and type checkers."""
 
     preset: Preset | None
-    delivery: Delivery | None
+    delivery: DeliveryName | None
     name: str | None
     generation: int | None
     acks: Acks

@@ -120,8 +120,8 @@ def checked_partition(found: object, partitions: int, topic: str) -> int:
 
 # 4 default batches: a shorter queue is normal, not the sign of a slow leader
 LONG_QUEUE_BYTES_MIN = 256 << 10
-# What a partition that was passed over can get more than the others afterwards: half a second of a
-# fast producer. Without a bound, all records would go to a leader that has just come back.
+# What a partition that was passed over can get more than the others afterwards. Without a bound,
+# all records would go to a leader that has just come back.
 MISSED_BYTES_MAX = 4 << 20
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Self
 
-import anyio
 import anyio.lowlevel
 
 from raftmq.client.administration.checks import check_topic
@@ -26,7 +25,7 @@ from raftmq.client.producer.record import (
     given_timestamp,
     size_of,
 )
-from raftmq.errors import BufferFull, Closed, InvalidRequest, MessageTooLarge, RaftmqError
+from raftmq.errors import BufferFull, Closed, MessageTooLarge, RaftmqError
 from raftmq.wire.batch.compression import compress
 
 if TYPE_CHECKING:
@@ -79,11 +78,12 @@ class PendingRecord:
         record: tuple[Value, Key, int, int, Extras],
         on_delivery: OnDelivery | None,
         since: float,
+        delivery: PendingDelivery,
     ) -> None:
         """`record`: value, key, timestamp, size and extras."""
         self._dispatcher, self._topic, self._on_delivery = dispatcher, topic, on_delivery
         self._value, self._key, self._timestamp, self._size, self._extras = record
-        self.since, self.delivery = since, PendingDelivery()
+        self.since, self.delivery = since, delivery
         dispatcher.buffer_pool.take_anyway(EARLY_OVERHEAD_BYTES)
         if on_delivery is not None:  # the callback will report a failure
             self.delivery._claim()
@@ -153,14 +153,14 @@ class Producer(Openable):
         compress(options.codec, b"")
         self._cluster, self._options, self._now_ms = cluster, options, now_ms
         self._dispatcher = Dispatcher(cluster, options, random)
-        self._accumulator, self._buffer_pool = (
-            self._dispatcher.accumulator,
-            self._dispatcher.buffer_pool,
-        )
+        self._accumulator = self._dispatcher.accumulator
+        self._buffer_pool = self._dispatcher.buffer_pool
         self._size_max = options.max_request_size + RECORD_OVERHEAD_BYTES
         self._was_opened = self._is_open = False
         self._named = self._accumulator.named
         self._serializers = options.serializers
+        self._delivery_kind = Delivery._of(cluster.check_loop)
+        self._pending_kind = PendingDelivery._of(cluster.check_loop)
         self._callback: OnDelivery | None = None  # the `on_delivery` that was checked last
         self._is_filled = False  # a batch was filled since `enqueue` last yielded to other tasks
 
@@ -337,7 +337,7 @@ class Producer(Openable):
         self._check_entered()
         await self._dispatcher.wait_delivered()
         self._dispatcher.failures.raise_first()
-        self._cluster.check_open()  # closed meanwhile: what failed with that may be told elsewhere
+        self._cluster.check_open()  # closed meanwhile: other calls may have reported those failures
 
     # -- many records ----------------------------------------------------------------------
 
@@ -381,12 +381,7 @@ class Producer(Openable):
         """
         functions = (value, key, headers, tags, timestamp)
         return await self._bulk().send_rows(
-            topic,
-            rows,
-            functions=functions,
-            partition=partition,
-            progress=progress,
-            total=total,
+            topic, rows, functions=functions, partition=partition, progress=progress, total=total
         )
 
     async def send_columns(
@@ -495,20 +490,15 @@ class Producer(Openable):
             # Metadata have not answered yet.
             if not topic.count:
                 return self._put_in_line(topic, (value, key, stamp, size, extras), on_delivery)
+            # `now`, read once per batch, refuses other event loops.
             batch, index = self._accumulator.add(
-                topic, value, key, stamp, size, anyio.current_time, extras
+                topic, value, key, stamp, size, self._cluster.now, extras
             )
-        except anyio.NoEventLoopError as error:
-            self._buffer_pool.give_back_now(size)
-            raise InvalidRequest(
-                "called in a thread without the producer's event loop: call it there, as with "
-                "anyio.from_thread.run_sync(...), or use raftmq.sync, whose calls are for threads"
-            ) from error
-        # Not added: a bad topic, timestamp or partition.
+        # Not added: a bad topic, timestamp or partition, or another event loop.
         except BaseException:
             self._buffer_pool.give_back_now(size)
             raise
-        delivery = Delivery(batch, index)
+        delivery = self._delivery_kind(batch, index)
         if on_delivery is not None:
             delivery._call_back(on_delivery)
         if batch.is_closed:  # full: send now
@@ -523,7 +513,9 @@ class Producer(Openable):
         self, topic: TopicQueues, record: _Record, on_delivery: OnDelivery | None
     ) -> Delivery:
         """Let the record wait for the number of partitions of its topic."""
-        early = PendingRecord(self._dispatcher, topic, record, on_delivery, anyio.current_time())
+        early = PendingRecord(
+            self._dispatcher, topic, record, on_delivery, self._cluster.now(), self._pending_kind()
+        )
         topic.waiting.append(early)
         self._dispatcher.wake()
         return early.delivery
@@ -542,15 +534,19 @@ class Producer(Openable):
         return topic
 
     def _check_open(self) -> None:
-        """Raises Closed, or the error that has ended a named producer."""
+        """Raises Closed, InvalidRequest in another event loop, or what ended a named producer."""
         self._check_entered()
         self._cluster.check_open()
+        self._cluster.check_loop()
         if self._named is not None and self._named.error is not None:
             raise self._named.error.copied()
 
     def _check_entered(self) -> None:
         if not self._is_open:
             raise self._why_closed("the producer", was_opened=self._was_opened)
+
+    def _undelivered(self) -> int:
+        return self._dispatcher.count_undelivered()
 
     def _check_replayed(self) -> None:
         """Raises ReplayMismatch, unless the producer has ended with an error, which is why records
@@ -570,6 +566,7 @@ class Producer(Openable):
             )
 
     async def _wait_memory(self, size: int) -> None:
+        self._check_open()
         self._dispatcher.wake()  # batches that linger hold the memory
         # Ends when settled batches give memory back, or when the producer closes.
         await self._buffer_pool.take(size)

@@ -7,6 +7,7 @@ batch with other records.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import length_hint
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from raftmq.client.moments import milliseconds_of
@@ -172,14 +173,27 @@ class Serializers(NamedTuple):
             key = self.key(key)
         return value, key
 
-    def values(self, column: Sequence[Any]) -> Sequence[Any]:
-        return _serialized(self.value, column)
+    def values(self, column: Sequence[Any], first: int) -> Sequence[Any]:
+        """`first`: how many records came before, for messages."""
+        return _serialized("value", self.value, column, first)
 
-    def keys(self, column: Sequence[Any] | None) -> Sequence[Any] | None:
-        return None if column is None else _serialized(self.key, column)
+    def keys(self, column: Sequence[Any] | None, first: int) -> Sequence[Any] | None:
+        """As `values`."""
+        return None if column is None else _serialized("key", self.key, column, first)
 
 
-def _serialized(serializer: Serializer | None, column: Sequence[Any]) -> Sequence[Any]:
+def _serialized(
+    name: str, serializer: Serializer | None, column: Sequence[Any], first: int
+) -> Sequence[Any]:
     if serializer is None:
         return column
-    return [None if item is None else serializer(item) for item in column]
+    items = iter(column)
+    try:
+        return [None if item is None else serializer(item) for item in items]
+    except Exception as error:  # the program must learn which row it was
+        index = first + len(column) - length_hint(items) - 1
+        error.add_note(
+            f"raised by {name}_serializer, of record {index}; the {first} records that were handed "
+            "in before are sent"
+        )
+        raise

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftmq.client.producer.batch import NUMBER_REFUSALS, BatchMetadata
 from raftmq.client.producer.partition_queue import RequestPart, blamed, may_split, ready_now
-from raftmq.client.producer.statistics import hinted, late, located
+from raftmq.client.producer.statistics import hinted, located, timed_out
 from raftmq.client.routing.routes import no_topic
 from raftmq.errors import (
-    DeliveryTimedOut,
     LeaderNotAvailable,
     OutcomeUnknown,
     RaftmqError,
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.options import ProducerOptions
     from raftmq.client.producer.partition_queue import PartitionQueue
     from raftmq.client.routing.routes import LeaderPlace, Routes, TopicRoutes
+    from raftmq.errors import DeliveryTimedOut
 
 
 # -- Requests -------------------------------------------------------------------------------------
@@ -227,6 +227,7 @@ class ProducerSender:
                 self._on_failure(part, answer, routes, now)
             else:
                 part.queue.on_success()
+                self._accumulator.topics[part.queue.topic].problem = None
                 self._on_success(part, answer)
 
     def on_no_id(self, error: RaftmqError) -> None:
@@ -327,11 +328,9 @@ class ProducerSender:
 
     def _expire(self, topic: TopicQueues, now: float) -> float:
         """Settle batches and waiting records past their deadline. Returns the next deadline."""
-        told = f": {topic.problem}" if topic.problem else ""
-        late = DeliveryTimedOut(
-            f"topic {topic.name!r}: no broker has named its partitions in time{told}"
+        late = timed_out(
+            f"topic {topic.name!r}: no broker has named its partitions in time", topic.problem
         )
-        late.__cause__ = topic.problem
         while topic.waiting and self._deadline_of(topic.waiting[0].since) <= now:
             self._end(late)
             topic.waiting.popleft().on_known(late.at(topic.name))
@@ -538,11 +537,13 @@ class ProducerSender:
         return self._too_late(self._reason(topic, queue))
 
     def _too_late(self, reason: RaftmqError | None) -> DeliveryTimedOut:
-        return late(self._options.delivery_seconds, hinted(reason, acks=self._options.acks))
+        what = f"not delivered within {self._options.delivery_seconds:g} s"
+        return timed_out(what, hinted(reason, acks=self._options.acks))
 
     def _reason(self, topic: TopicQueues, queue: PartitionQueue) -> RaftmqError | None:
         """Why batches of a partition wait, as far as it is known."""
-        reason = queue.problem or topic.problem
+        # While no broker answers with metadata, nothing is sent: that reason is the later one.
+        reason = topic.problem or queue.problem
         if reason is None and queue.in_flight:
             reason = RequestTimedOut("the leader has not answered what was sent to it")
         return reason

@@ -1,4 +1,4 @@
-"""Counters of a producer, and the failures that no await or callback has reported yet. Pure.
+"""Counters of a producer, its failures that were not reported yet, and the texts of errors. Pure.
 
 Invariant: a failed record is reported once: by an await, by `on_delivery`, or by `flush` and the
 end of the producer's block, which take it from here.
@@ -82,6 +82,10 @@ class Failures:
             unknown = [failure for failure in self._failures if failure.unclaimed()]
             self._failures = unknown[:REMEMBERED_MAX]
 
+    def count(self) -> int:
+        """Number of records."""
+        return sum([failure.unclaimed() for failure in self._failures])
+
     def raise_first(self) -> None:
         """Forget all; raise the first one that was not reported, if there is one."""
         failures, self._failures = self._failures, []
@@ -113,12 +117,11 @@ def located(error: RaftmqError, topic: str, partition: int | None = None) -> Raf
     return error.at(topic, partition) if error.topic is None else error.copied()
 
 
-def late(seconds: float, reason: RaftmqError | None) -> DeliveryTimedOut:
-    late = DeliveryTimedOut(
-        f"not delivered within {seconds:g} s" + (f": {reason}" if reason else "")
-    )
-    late.__cause__ = reason
-    return late
+def timed_out(what: str, reason: RaftmqError | None) -> DeliveryTimedOut:
+    """`reason`: why it took so long; None: not known."""
+    error = DeliveryTimedOut(f"{what}: {reason}" if reason else what)
+    error.__cause__ = reason
+    return error
 
 
 def hinted(reason: RaftmqError | None, *, acks: int | str) -> RaftmqError | None:

@@ -17,15 +17,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import anyio
 import msgspec
+from anyio.lowlevel import current_token
 
+from raftmq.client.blocks import not_open
 from raftmq.client.network.channel import AnyioConnector, one_error
 from raftmq.client.routing.attempts import PAUSES, Attempts
 from raftmq.client.routing.refreshing import Refreshing
 from raftmq.client.routing.routes import Routes, answer_for, error_in, leader_told
 from raftmq.errors import (
-    Closed,
     Disconnected,
     InvalidConfig,
+    InvalidRequest,
     RaftmqError,
     RequestTimedOut,
     Unreachable,
@@ -184,7 +186,7 @@ class Sources(NamedTuple):
         """Answers, one of them of `version` or newer, unless no known broker is so new.
 
         Raises:
-            Unreachable: no broker has answered with metadata; names all of them and their errors.
+            Unreachable: no broker has answered; names all of them and their errors.
         """
         now = anyio.current_time()
         order = self.experience.in_order(known, now=now, random=self.random)
@@ -200,9 +202,7 @@ class Sources(NamedTuple):
             replies, more = await _ask_all(by_address, version)
             problems += more
         if not replies:
-            told = "; ".join(map(str, problems))
-            has = "metadata yet" if NO_METADATA in told else "answered"
-            raise Unreachable(f"no broker has {has}: {told}")
+            raise Unreachable(f"no broker has answered: {'; '.join(map(str, problems))}")
         return replies
 
     async def _ask_known(self, broker_id: int, question: Metadata) -> MetadataReply:
@@ -298,9 +298,11 @@ class Cluster:
         self._tasks: TaskGroup | None = None
         self._scope: anyio.CancelScope | None = None  # of its tasks; made where there is a loop
         self._is_open = False
+        self._loop: object = None  # in which it was opened
 
     async def __aenter__(self) -> Self:
         assert self._tasks is None, "entered twice"
+        self._loop = current_token()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._scope = anyio.CancelScope(shield=True)
@@ -415,6 +417,7 @@ class Cluster:
             Closed: outside of the block.
         """
         self.check_open()
+        self.check_loop()
         check_limits(body)
         await self.wait_allowed(broker_id, deadline=deadline)
         seconds = deadline - anyio.current_time()
@@ -485,6 +488,7 @@ class Cluster:
             Closed: outside of the block.
         """
         self.check_open()
+        self.check_loop()
         if topic is not None:
             check_limits(Metadata((topic,)))
         with anyio.CancelScope(deadline=deadline):
@@ -495,11 +499,30 @@ class Cluster:
     def check_open(self) -> None:
         """Raises Closed: outside of the block."""
         if not self._is_open:
-            raise Closed(
-                "the client has been closed: connect again"
-                if self._tasks is not None
-                else "the client is not open: enter its block, or call its open(), first"
+            raise not_open("the client", was_opened=self._tasks is not None)
+
+    def check_loop(self) -> None:
+        """For calls that wait: what the client's tasks set wakes no task of another event loop.
+
+        Raises:
+            InvalidRequest: another event loop runs here than the one in which it was opened, or
+                none does.
+        """
+        try:
+            is_here = current_token() == self._loop
+        except anyio.NoEventLoopError:  # a thread without one
+            is_here = False
+        if not is_here:
+            raise InvalidRequest(
+                "called outside of the event loop in which the client was opened: call it there, "
+                "as with anyio.from_thread.run_sync(...) or asyncio.run_coroutine_threadsafe(...);"
+                " connect anew in each event loop; or use raftmq.sync, whose calls are for threads"
             )
+
+    def now(self) -> float:
+        """The time in its event loop. Raises InvalidRequest in another one, see `check_loop`."""
+        self.check_loop()
+        return anyio.current_time()
 
     async def _know(self, topic: str, *, deadline: float) -> None:
         """Refresh the topic's metadata, unless they are cached and not in doubt."""
@@ -525,7 +548,7 @@ class Cluster:
         return any(news)
 
     def _take_in(self, reply: MetadataReply) -> bool:
-        is_news = self.routes.take_in(reply)
+        is_news = self.routes.take_in(reply, anyio.current_time())
         self.newest_version = max(self.newest_version, reply.metadata_version)
         self._peers.set_addresses(self.routes.addresses)
         self._experience.forget_all_but(self.routes.addresses)

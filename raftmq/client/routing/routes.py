@@ -9,6 +9,7 @@ version; a partition's leader never gives way to one of a lower leader epoch.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftmq.errors import (
@@ -49,12 +50,17 @@ class LeaderPlace(NamedTuple):
 
 
 class TopicRoutes(NamedTuple):
-    """A topic as of metadata `version`. A topic that does not exist has an error and no id."""
+    """A topic as of metadata `version`. A topic that does not exist has an error and no id.
+
+    Attributes:
+        told_at: when a broker has answered so.
+    """
 
     version: int
     error: int
     topic_id: bytes | None
     places: dict[int, LeaderPlace]
+    told_at: float = -inf
 
     @property
     def is_led(self) -> bool:
@@ -63,7 +69,7 @@ class TopicRoutes(NamedTuple):
 
 
 def no_topic(name: str) -> str:
-    """What every call says of a topic that there is not."""
+    """The text for a topic that does not exist, and how to create it."""
     return f"there is no topic {name!r}: make it first, raftmq topic create {name}"
 
 
@@ -133,7 +139,7 @@ class Routes:
             raise LeaderNotAvailable(f"{name}-{partition}: no leader")
         return place
 
-    def take_in(self, reply: MetadataReply) -> bool:
+    def take_in(self, reply: MetadataReply, now: float = -inf) -> bool:
         """Apply a metadata answer. Returns whether it changed anything but the version.
 
         Raises:
@@ -147,7 +153,7 @@ class Routes:
             )
         is_news = self._take_brokers(reply)
         for found in reply.topics:
-            is_news |= self._take_topic(found, reply.metadata_version)
+            is_news |= self._take_topic(found, reply.metadata_version, now)
         return is_news
 
     def on_leader(self, topic_id: bytes, partition: int, *, leader: int, leader_epoch: int) -> bool:
@@ -172,17 +178,17 @@ class Routes:
         }
         return self.addresses != old
 
-    def _take_topic(self, found: TopicMetadata, version: int) -> bool:
+    def _take_topic(self, found: TopicMetadata, version: int, now: float) -> bool:
         old = self._forget(found.name)
         # A late answer: keep the newer state.
         if version < old.version:
             self._remember(found.name, old)
             return False
-        new = TopicRoutes(version, found.error, found.topic_id, _places(found, old))
+        new = TopicRoutes(version, found.error, found.topic_id, _places(found, old), now)
         self._remember(found.name, new)
         if len(self._topics) > self._topics_max:
             self._forget(next(iter(self._topics)))
-        return new[1:] != old[1:]
+        return new[1:4] != old[1:4]
 
     def _remember(self, name: str, topic: TopicRoutes) -> None:
         self._topics[name] = topic

@@ -228,7 +228,7 @@ async def test_a_cancelled_aclose() -> None:
 
 @on_trio_and_asyncio
 async def test_closed_while_it_is_opened() -> None:
-    """By another task: the one that opens is told."""
+    """By another task: `open` raises Closed."""
     door, told = Door(), []
     door.may_enter = anyio.Event()
 

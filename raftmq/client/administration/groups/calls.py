@@ -88,8 +88,8 @@ class GroupCalls:
         leader answers within a few seconds, end and lag are None.
 
         Args:
-            with_ages: tell also how old the oldest record is that was not read, as `age_seconds`;
-                one batch is fetched from each partition that lags.
+            with_ages: also how old the oldest unread record is, as `age_seconds`; one batch is
+                fetched from each partition that lags.
 
         Raises:
             GroupIdNotFound: there is no such group. Definite.

@@ -18,6 +18,7 @@ import anyio
 from raftmq.client.administration.checks import (
     check_mapping,
     check_topic,
+    check_topics,
     check_whole,
     timestamp_of,
 )
@@ -99,7 +100,7 @@ def check_wanted(topics: object, partitions: object) -> PartitionSelection:
     if topics is not None and partitions is not None:
         raise TypeError("topics= and partitions=: give one of them")
     if topics is not None:
-        return PartitionSelection(topics=_topics(topics))
+        return PartitionSelection(topics=check_topics(topics))
     return PartitionSelection(
         partitions=None if partitions is None else check_partitions(partitions)
     )
@@ -137,15 +138,6 @@ def check_expected(
     if others:  # most likely a typing error in a partition
         raise InvalidRequest(f"expected names {others[0]}, for which no offset is given")
     return found
-
-
-def _topics(topics: object) -> tuple[str, ...]:
-    if isinstance(topics, (str, bytes)) or not isinstance(topics, Iterable):
-        raise TypeError(f"topics={topics!r}: expected a list of names")
-    names = tuple(dict.fromkeys(check_topic(name) for name in topics))
-    if not names:
-        raise InvalidRequest("topics is empty: name some, or leave it out")
-    return names
 
 
 def _partition(one: object) -> TopicPartition:

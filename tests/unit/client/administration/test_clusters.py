@@ -115,13 +115,21 @@ async def test_what_brokers_have_found_on_their_disks(autojump_clock: MockClock)
 
 
 async def test_a_broker_that_has_just_died(autojump_clock: MockClock) -> None:
-    """The cluster still counts on it: it is named, by whoever asks it and gets no answer."""
+    """The cluster still counts on it: the health report names it, as it gives no answer."""
     async with open_bureau() as (bureau, admin):
         assert (await admin.health()).silent == ()
         bureau.world.brokers[2].stop()
         ill = await admin.health()
         assert (ill.is_healthy, ill.silent, ill.brokers_down) == (False, (2,), ())
         assert set(ill.addresses) >= {1, 2}
+
+
+async def test_a_broker_that_came_after_the_connection(autojump_clock: MockClock) -> None:
+    """It was down when this client learnt the addresses, and is not called silent."""
+    async with open_bureau(lambda bureau: bureau.down.add(2)) as (bureau, admin):
+        bureau.down.clear()
+        bureau.world.version += 1
+        assert (await admin.health()).silent == ()
 
 
 async def test_who_leads_and_who_should(autojump_clock: MockClock) -> None:

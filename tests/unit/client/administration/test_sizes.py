@@ -57,6 +57,14 @@ async def test_some_topics(autojump_clock: MockClock) -> None:
             await admin.topic_sizes([])
 
 
+async def test_a_broker_that_came_after_the_connection(autojump_clock: MockClock) -> None:
+    """It was down when this client learnt the addresses: it is asked nevertheless."""
+    async with open_bureau(lambda bureau: bureau.down.add(2)) as (bureau, admin):
+        bureau.down.clear()
+        fill(bureau)
+        assert (await admin.topic_sizes(["u"]))["u"].replica_bytes == 140
+
+
 async def test_a_broker_of_an_older_version(autojump_clock: MockClock) -> None:
     """A rolling upgrade: what the old broker holds is unknown, the rest is told (A10.1)."""
 
@@ -94,7 +102,7 @@ async def test_silent_brokers(autojump_clock: MockClock) -> None:
 
 
 async def test_a_partition_without_a_leader(autojump_clock: MockClock) -> None:
-    """Nobody can say how many records it has."""
+    """The number of records is not known."""
     async with open_bureau() as (bureau, admin):
         bureau.world.add_topic("u", -1)
         assert (await admin.topic_sizes())["u"].record_count is None

@@ -43,6 +43,7 @@ from raftmq.wire.messages.topics import (
     TopicDescription,
 )
 from tests.producing import produce
+from tests.unit.client.administration.bureau import open_bureau
 from tests.unit.client.world import World, batch, never, open_world
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from raftmq.client.routing.cluster import Cluster
+    from tests.unit.client.administration.bureau import Bureau
     from tests.unit.client.world import Broker
 
 PAGE = 2  # partitions
@@ -169,7 +171,7 @@ async def test_a_topic_is_made_and_used(autojump_clock: MockClock) -> None:
 
 
 async def test_a_topic_that_our_producers_cannot_write(autojump_clock: MockClock) -> None:
-    """Kafka's encoding: whoever makes it is told so at once."""
+    """Kafka's encoding: the result of the creation warns of it."""
     async with open_office() as (_, _, client):
         created = await make_topic(
             client,
@@ -223,6 +225,33 @@ async def test_a_deleted_topic_is_let_go_everywhere(autojump_clock: MockClock) -
         begin = trio.current_time()
         await delete_topic(client, "v", deadline=within(30))
         assert trio.current_time() - begin < 5
+
+
+async def test_a_replica_on_a_broker_that_came_after_the_connection(
+    autojump_clock: MockClock,
+) -> None:
+    """It hears of the deletion later than the others, and is waited for as the others are."""
+    applied = trio.current_time() + 2
+
+    def prepare(bureau: Bureau) -> None:
+        bureau.down.add(2)
+        handlers = bureau.world.brokers[2].handlers
+        at_once = handlers[ListOffsets]
+
+        def lag(context: Any, body: Any, payload: Any) -> Any:
+            if trio.current_time() >= applied:
+                return at_once(context, body, payload)
+            found = (FoundOffset(one.topic_id, one.partition) for one in body.partitions)
+            return Reply(ListOffsetsReply(tuple(found)))
+
+        handlers[ListOffsets] = lag
+
+    async with open_bureau(prepare) as (bureau, admin):
+        bureau.down.clear()
+        bureau.world.version += 1
+        bureau.replicas["t", 0] = ((1, 2), (1, 2))
+        await admin.delete_topic("t")
+        assert applied <= trio.current_time() < applied + 1.5
 
 
 async def test_what_may_have_been_changed_is_not_asked_for_again(

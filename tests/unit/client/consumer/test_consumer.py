@@ -395,6 +395,21 @@ async def test_metadata_that_is_asked_for_names_one_topic_each(autojump_clock: M
         assert names == {"u", "t"}
 
 
+async def test_consumers_one_after_another(autojump_clock: MockClock) -> None:
+    """Of one client, and one topic: each opens in some milliseconds, as the topic is known. One
+    that opens long after that asks again."""
+    async with reading(1) as (world, client):
+        for _ in range(20):
+            begin = trio.current_time()
+            async with consumer(client):
+                assert trio.current_time() - begin < 0.05
+        assert world.metadata_requests <= 3
+        await trio.sleep(60)
+        before = world.metadata_requests
+        async with consumer(client):
+            assert world.metadata_requests == before + 1
+
+
 async def test_a_topic_that_comes_late(autojump_clock: MockClock) -> None:
     """Not there yet when it is opened, created within a moment: read from its beginning."""
     async with reading(1) as (world, client), consumer(client, "late", start="latest") as c:

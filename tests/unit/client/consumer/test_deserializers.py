@@ -132,6 +132,62 @@ async def test_the_record_of_the_error_can_be_committed(autojump_clock: MockCloc
             assert here.committed(0) == 2
 
 
+class Interrupted:
+    """A deserializer that Ctrl-C, or a cancellation, hits with one value, once."""
+
+    def __init__(self, value: bytes) -> None:
+        self._value: bytes | None = value
+
+    def __call__(self, value: bytes) -> str:
+        if value == self._value:
+            self._value = None
+            raise KeyboardInterrupt
+        return value.decode()
+
+
+@pytest.mark.parametrize("hit", [b"1", b"2", b"3"])
+async def test_a_deserializer_that_is_interrupted(autojump_clock: MockClock, hit: bytes) -> None:
+    """The record was not handed out: it comes with the next read, and none comes twice."""
+    async with reading(1) as (world, client):
+        append(world, 0, "1", "2", "3")
+        append(world, 0, "4")
+        async with consumer(client, value_deserializer=Interrupted(hit)) as c:
+            values = [(await anext(c)).value for _ in range(int(hit) - 1)]
+            with pytest.raises(KeyboardInterrupt):
+                await anext(c)
+            before = None if hit == b"1" else int(hit) - 2
+            assert (c.last_consumed("u", 0), c.position("u", 0)) == (before, int(hit) - 1)
+            while len(values) < 4:
+                values.append((await anext(c)).value)
+            assert values == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("hit", [b"1", b"2", b"3"])
+async def test_it_is_interrupted_in_a_thread(autojump_clock: MockClock, hit: bytes) -> None:
+    """The same, whether the program goes on with the iterator or makes another; each can be
+    closed."""
+
+    def read(consumer: SyncConsumer) -> None:
+        with consumer:
+            records = consumer.records(timeout=0.5)
+            values = [next(records).value for _ in range(int(hit) - 1)]
+            with pytest.raises(KeyboardInterrupt):
+                next(records)
+            before = None if hit == b"1" else int(hit) - 2
+            assert consumer.last_consumed("orders", 0) == before
+            values.append(next(records).value)
+            records.close()  # type: ignore[attr-defined]
+            assert list(records) == []
+            values += [record.value for record in consumer.records(timeout=0.5)]
+            assert values == ["1", "2", "3"]
+
+    async with grouped(1) as here:
+        here.append(0, "1", "2", "3")
+        options = {"start": "earliest", "value_deserializer": Interrupted(hit)}
+        async with threaded_alone(here, "a", **options) as (loop, threaded):
+            await loop.run(lambda: read(threaded))
+
+
 async def test_in_a_thread(autojump_clock: MockClock) -> None:
     """The function runs in the program's thread; the same iteration goes on behind a record."""
 

@@ -288,6 +288,39 @@ async def test_a_topic_that_was_deleted(autojump_clock: MockClock) -> None:
             assert 5 <= trio.current_time() - begin < 7
 
 
+async def test_nothing_of_a_deleted_topic_comes_after_its_error(autojump_clock: MockClock) -> None:
+    """A program that reads slowly has fetched records of it; what it reads besides goes on."""
+    async with reading(1) as (world, client):
+        world.add_topic("v", 2)
+        append(world, 0, "a", "b", "c")
+        async with consumer(client, "u", "v", max_poll_records=1) as c:
+            assert await take(c, 1) == ["a"]
+            del world.topics["u"]
+            world.version += 1
+            await trio.sleep(30)
+            append(world, 0, "v", topic="v")
+            with pytest.raises(UnknownTopicOrPartition, match="no topic 'u'"):
+                await take(c, 2)
+            assert await take_all(c, seconds=3) == ["v"]
+
+
+async def test_records_of_a_topic_that_was_created_anew(autojump_clock: MockClock) -> None:
+    """Those that were fetched before come before the error of their partition, none after it."""
+    async with reading(1) as (world, client):
+        append(world, 0, "a", "b", "c")
+        async with consumer(client, max_poll_records=1) as c:
+            assert await take(c, 1) == ["a"]
+            del world.topics["u"]
+            world.add_topic("u", 2)
+            append(world, 0, "new")
+            await trio.sleep(30)
+            assert await take(c, 2) == ["b", "c"]
+            with pytest.raises(UnknownTopicId, match="'u' was deleted and created anew"):
+                await take(c, 1)
+            with pytest.raises(UnknownTopicId, match="'u' was deleted and created anew"):
+                await take_all(c)
+
+
 async def test_a_partition_that_does_not_exist(autojump_clock: MockClock) -> None:
     """The others are read meanwhile; it is told how many there are."""
     async with reading(1, 2) as (world, client):

@@ -1,4 +1,4 @@
-"""Which timestamp a program is told: the producer's, or the leader's that stamps the records."""
+"""Which timestamp the result has: the producer's, or the leader's that stamps the records."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def dealt(dealer: StickyPartitioner, count: int, turns: int, size: int = 1000) -> list[int]:
-    """To whom, turn by turn, with batches of one size."""
+    """The partitions, turn by turn, with batches of one size."""
     found = []
     for _ in range(turns):
         partition = dealer.current(count)
@@ -41,7 +41,7 @@ def dealt(dealer: StickyPartitioner, count: int, turns: int, size: int = 1000) -
 
 @given(st.integers(1, 40), st.integers(0, 1000))
 def test_after_each_round_all_have_had_the_same(count: int, seed: int) -> None:
-    """Batches of one size: nobody is dealt a second one before all have one."""
+    """Batches of one size: no partition gets a second one before all have one."""
     found = dealt(StickyPartitioner(lambda _partition: 0, Random(seed)), count, 5 * count)
     for start in range(0, len(found), count):
         assert sorted(found[start : start + count]) == list(range(count))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from raftmq.client.producer import bulk
 from raftmq.client.producer.batch import BatchMetadata, RecordMetadata
 from raftmq.client.producer.options import producer_options
 from raftmq.errors import InvalidConfig, InvalidRecord
@@ -15,6 +17,8 @@ from raftmq.wire.batch.records import RecordBatch
 from tests.unit.client.producer.shell import NOW_MS, open_producer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from trio.testing import MockClock
 
     from raftmq.wire.batch.records import Record
@@ -99,6 +103,7 @@ async def test_serializers(autojump_clock: MockClock) -> None:
 
 async def test_a_serializer_that_fails(autojump_clock: MockClock) -> None:
     """Its own error reaches the call; nothing is kept of the record. What it returns is checked."""
+    rows = [*range(70), {1, 2}, 3]
     async with open_producer(value_serializer=json.dumps) as (world, producer):
         with pytest.raises(TypeError, match="not JSON serializable"):
             await producer.send("t", {1, 2})
@@ -106,6 +111,13 @@ async def test_a_serializer_that_fails(autojump_clock: MockClock) -> None:
             await producer.send_many("t", [1, {1, 2}])
         await producer.send("t", 1)
         assert [one.value for one in records(world)] == [b"1"]
+        for call in (producer.send_many("t", rows), producer.send_columns("t", values=rows)):
+            with pytest.raises(TypeError) as caught:
+                await call
+            assert caught.value.__notes__ == [
+                "raised by value_serializer, of record 70; the 64 records that were handed in "
+                "before are sent"
+            ]
     async with open_producer(value_serializer=lambda value: value) as (_, producer):
         with pytest.raises(InvalidRecord, match="value is a dict, expected bytes, str or None"):
             await producer.send("t", {})
@@ -113,14 +125,26 @@ async def test_a_serializer_that_fails(autojump_clock: MockClock) -> None:
         producer_options({"value_serializer": "json"})
 
 
-async def test_a_total_for_the_bar(autojump_clock: MockClock) -> None:
+async def test_a_total_for_the_bar(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A generator has no length: the program says how many rows will come."""
+    totals: list[int | None] = []
+
+    @contextmanager
+    def bar(total: int | None) -> Iterator[Callable[[int], object]]:
+        totals.append(total)
+        yield bulk._nothing
+
+    monkeypatch.setattr(bulk, "_bar", bar)
     told: list[int] = []
     async with open_producer() as (_, producer):
         rows = (b"x" for _ in range(100))
         await producer.send_many("t", rows, progress=told.append, total=100)
         assert told[-1] == 100
         await producer.send_many("t", (b"x" for _ in range(3)), progress=True, total=3)
+        await producer.send_many("t", [b"x", b"x"], progress=True)
+    assert totals == [3, 2]
 
 
 def test_results_have_no_tuple_methods_for_numbers() -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from raftmq.client.client import Client
 from raftmq.errors import Closed, OutcomeUnknown
+from tests.simulation.client_network import ClientNetwork
 from tests.unit.client.producer.shell import (
     dispatcher_of,
     in_log,
@@ -91,6 +93,44 @@ async def test_a_block_that_is_cancelled(autojump_clock: MockClock) -> None:
         assert used_bytes(producer) == 0
         queues = dispatcher_of(producer).accumulator.topics["t"].queues
         assert all(queue.is_idle for queue in queues.values())
+
+
+async def test_a_client_that_is_closed_first(autojump_clock: MockClock) -> None:
+    """What is on its way is of unknown fate, what waits was certainly not appended."""
+    async with open_stage() as stage:
+        stage.world.brokers[1].produces += [silent]
+        network = ClientNetwork(stage.world.network.node("another"))
+        client = await Client([stage.world.brokers[1].address], network=network).open()
+        producer = await client.producer(linger_ms=0).open()
+        flying = producer.send_nowait("t", b"1")
+        await trio.sleep(0.5)
+        waiting = producer.send_nowait("t", b"2")
+        await client.aclose()
+        with pytest.raises(OutcomeUnknown, match="may have been appended: "):
+            await flying
+        with pytest.raises(Closed, match="client was closed before it was delivered") as caught:
+            await waiting
+        assert caught.value.definite
+        await producer.aclose()
+
+
+async def test_a_background_that_breaks(autojump_clock: MockClock) -> None:
+    """What it leaves has the error as its cause."""
+
+    async def fail() -> None:
+        raise ValueError("broken")
+
+    async with open_stage() as stage:
+        producer = await stage.client.producer(linger_ms=60_000).open()
+        waiting = producer.send_nowait("t", b"1")
+        tasks = dispatcher_of(producer)._tasks
+        assert tasks is not None
+        tasks.start_soon(fail)
+        with pytest.raises(Closed, match="before it was delivered") as caught:
+            await waiting
+        assert isinstance(caught.value.__cause__, ValueError)
+        with pytest.raises(ValueError, match="broken"):
+            await producer.aclose()
 
 
 async def test_tasks_that_hand_in_while_the_block_is_cancelled(autojump_clock: MockClock) -> None:

@@ -315,7 +315,7 @@ def test_a_broker_that_lags_knows_fewer_partitions() -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-@pytest.mark.parametrize("problem", ["refused", "silent", "no leader", "no metadata"])
+@pytest.mark.parametrize("problem", ["refused", "silent", "no leader", "no metadata", "both"])
 def test_why_it_was_not_delivered(problem: str, *, is_first: bool) -> None:
     """A record is not delivered in time: the error names the last reason and has it as its cause,
     also of a record that was never sent, as it stood behind another.
@@ -326,7 +326,10 @@ def test_why_it_was_not_delivered(problem: str, *, is_first: bool) -> None:
         model.learn()
     for _ in range(1 if is_first else 2):
         model.hand_in(7)
-    if problem == "no metadata":
+    if problem == "both":  # the leader has refused it once, and then no broker answered any more
+        for request in model.step(is_hurried=True).requests:
+            model.answer(request, *[NotEnoughReplicas("one of two")] * len(request.parts))
+    if problem in ("no metadata", "both"):
         model.routes._forget("t")
         model.topic.problem = Unreachable("the cable is cut")
     for _ in range(4):
@@ -345,6 +348,7 @@ def test_why_it_was_not_delivered(problem: str, *, is_first: bool) -> None:
         "silent": RequestTimedOut,
         "no leader": LeaderNotAvailable,
         "no metadata": Unreachable,
+        "both": Unreachable,
     }
     assert type(late.__cause__) is expected[problem]
     assert str(late.__cause__) in str(late)

@@ -176,13 +176,17 @@ def test_rubbish_with_a_right_crc_is_a_protocol_error(payload: bytes) -> None:
 )
 def test_a_claim_of_many_items_costs_no_memory(claim: bytes) -> None:
     """Eleven bytes claim four thousand million entries; nothing is set aside for them."""
-    tracemalloc.start()
-    try:
-        with pytest.raises(RemoteProtocolError):
-            MessageReader().receive(frame_of(claim))
-        assert tracemalloc.get_traced_memory()[1] < 100_000
-    finally:
-        tracemalloc.stop()
+    peaks = []
+    # More than once, as other threads count, too: those of a broker that other tests use.
+    for _ in range(5):
+        tracemalloc.start()
+        try:
+            with pytest.raises(RemoteProtocolError):
+                MessageReader().receive(frame_of(claim))
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert min(peaks) < 100_000
 
 
 @given(st.binary(max_size=200))

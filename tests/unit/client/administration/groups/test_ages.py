@@ -104,7 +104,7 @@ async def test_odd_timestamps(
 
 
 @pytest.mark.parametrize("error", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
-async def test_ages_that_nobody_knows(error: ErrorCode, autojump_clock: MockClock) -> None:
+async def test_ages_that_are_not_known(error: ErrorCode, autojump_clock: MockClock) -> None:
     """The record is deleted between the two questions, or its leader does not answer for it: the
     lag is told all the same, within a few seconds."""
     async with open_registry() as (registry, admin):

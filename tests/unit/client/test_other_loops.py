@@ -1,0 +1,211 @@
+"""A client that is used from another event loop than the one that opened it, or never closed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+import pytest
+
+import raftmq
+from raftmq.errors import Closed, InvalidRequest, OutcomeUnknown
+from tests.unit.client.backends import BACKENDS, on_trio_and_asyncio
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Any
+
+    from raftmq.client.client import Client
+    from raftmq.client.producer.producer import Producer
+    from raftmq.testing.server import Server
+
+SECONDS_MAX = 10.0  # of a call that should fail at once
+ADDRESS_NEVER_DIALLED = "127.0.0.1:1"
+
+
+async def bounded(call: Callable[[], Awaitable[object]]) -> object:
+    with anyio.fail_after(SECONDS_MAX):
+        return await call()
+
+
+async def elsewhere(call: Callable[[], Awaitable[object]], backend: str) -> BaseException | None:
+    """Call it in a thread with a loop of its own. Returns its error."""
+
+    def run() -> BaseException | None:
+        try:
+            anyio.run(bounded, call, backend=backend)
+        except Exception as error:
+            return error
+        return None
+
+    return await anyio.to_thread.run_sync(run)
+
+
+@on_trio_and_asyncio
+async def test_a_thread_with_a_loop_of_its_own(
+    raftmq_broker: Server, raftmq_topic: str, backend: str
+) -> None:
+    """It uses what another thread's loop has opened: each call names the mistake and a way out, and
+    none waits; in its own loop all goes on."""
+    topic = raftmq_topic
+    async with raftmq.connect(raftmq_broker.bootstrap) as mq:
+        await mq.admin.create_topic(topic)
+        async with mq.producer() as producer, mq.consumer(topic, start="earliest") as consumer:
+            calls: list[Callable[[], Awaitable[object]]] = [
+                lambda: mq.admin.create_topic("other"),
+                lambda: mq.producer().open(),
+                lambda: mq.consumer(topic).open(),
+                lambda: producer.send("other", b"x"),
+                lambda: producer.send_many(topic, [b"x"]),
+                producer.flush,
+                consumer.__anext__,
+                consumer.end_offsets,
+            ]
+            for call in calls:
+                error = await elsewhere(call, backend)
+                assert isinstance(error, InvalidRequest), error
+                assert "outside of the event loop" in str(error)
+                assert "raftmq.sync" in str(error)
+            await producer.send(topic, b"here")  # its partition is known from now on
+            assert isinstance(
+                await elsewhere(lambda: producer.send(topic, b"x"), backend), InvalidRequest
+            )
+            assert (await anext(consumer)).value == b"here"
+
+
+@on_trio_and_asyncio
+async def test_a_delivery_that_is_awaited_elsewhere(
+    raftmq_broker: Server, raftmq_topic: str, backend: str
+) -> None:
+    """The record is on its way, so the error must not say that nothing happened."""
+    async with raftmq.connect(raftmq_broker.bootstrap) as mq:
+        await mq.admin.create_topic(raftmq_topic)
+        async with mq.producer(linger_ms=60_000) as producer:
+            # Each waits for metadata first, then in its batch.
+            for offset in range(2):
+                waiting = await producer.enqueue(raftmq_topic, b"x")
+                error = await elsewhere(partial(awaited, waiting), backend)
+                assert isinstance(error, OutcomeUnknown), error
+                assert "it is sent" in str(error)
+                await producer.flush()
+                assert (await waiting).offset == offset
+
+
+async def awaited(delivery: Awaitable[object]) -> object:
+    return await delivery
+
+
+def test_two_loops_in_turn(raftmq_broker: Server) -> None:
+    """One thread runs another loop while that of the client stands still."""
+    first = asyncio.new_event_loop()
+    try:
+        mq = first.run_until_complete(raftmq.connect(raftmq_broker.bootstrap).open())
+        with pytest.raises(InvalidRequest, match="outside of the event loop"):
+            asyncio.run(mq.admin.create_topic("other"))  # type: ignore[arg-type]
+        first.run_until_complete(mq.aclose())
+    finally:
+        first.close()
+
+
+# -- Never closed ---------------------------------------------------------------------------------
+
+
+async def opened(server: Server, topic: str) -> tuple[Client, Producer]:
+    mq = await raftmq.connect(server.bootstrap).open()
+    await mq.admin.create_topic(topic)
+    producer = await mq.producer(linger_ms=60_000).open()
+    await producer.send_many(topic, [b"delivered"])  # it has its id, so nothing begins at the end
+    for _ in range(3):
+        await producer.enqueue(topic, b"x")
+    return mq, producer
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_loop_that_has_ended(raftmq_broker: Server, raftmq_topic: str, backend: str) -> None:
+    """`asyncio.run(open)`, then `asyncio.run(use)`: the error says what has closed it, and Python's
+    warning what was left open, with the number of records that are lost."""
+    kept: list[Any] = list(anyio.run(opened, raftmq_broker, raftmq_topic, backend=backend))
+    for call in (partial(kept[1].send, raftmq_topic, b"x"), kept[1].flush):
+        with pytest.raises(Closed, match=r"event loop of its open\(\) has ended: .* within one"):
+            anyio.run(bounded, call, backend=backend)
+    with pytest.raises(Closed, match=r"event loop of its open\(\) has ended"):
+        kept[0].producer()
+    del call
+    with pytest.warns(ResourceWarning, match="unclosed") as caught:
+        forget(kept)
+    texts = sorted(str(each.message) for each in caught)
+    assert texts[0].startswith("unclosed <Client of "), texts
+    assert texts[1].startswith("unclosed <Producer with "), texts
+    assert texts[1].endswith("records that were not delivered: 3"), texts
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_was_closed_warns_of_nothing(raftmq_broker: Server, backend: str) -> None:
+    """Opened and closed, never opened, failed while it was opened, or a block: no warning."""
+
+    async def use() -> None:
+        mq = await raftmq.connect(raftmq_broker.bootstrap).open()
+        mq.producer()
+        async with mq.producer():
+            pass
+        await (await mq.producer().open()).aclose()
+        await mq.aclose()
+        failing = raftmq.connect(ADDRESS_NEVER_DIALLED, connect_timeout_ms=10)
+        with pytest.raises(raftmq.errors.RaftmqError):
+            await failing.open()
+
+    anyio.run(use, backend=backend)
+    gc.collect()
+
+
+def test_blocking_ones(raftmq_broker: Server, raftmq_topic: str) -> None:
+    """A client and a producer of threads, likewise."""
+    mq = raftmq.sync.connect(raftmq_broker.bootstrap).open()
+    mq.admin.create_topic(raftmq_topic)
+    kept = [mq.producer(linger_ms=60_000).open()]
+    for _ in range(2):
+        kept[0].enqueue(raftmq_topic, b"x")
+    with pytest.warns(ResourceWarning, match=r"unclosed <Producer with .* not delivered: 2$"):
+        forget(kept)
+    loop, clients = mq._loop, [mq]
+    del mq
+    with pytest.warns(ResourceWarning, match=r"unclosed <Client of .*: it was opened by open\(\)$"):
+        forget(clients)
+    loop.__exit__(None, None, None)
+
+
+def forget(kept: list[Any]) -> None:
+    kept.clear()
+    gc.collect()
+
+
+PROGRAMS = {
+    "asyncio": "import asyncio, raftmq\nmq = raftmq.connect(sys.argv[1])\n"
+    "async def main():\n    global producer\n    await mq.open()\n"
+    "    producer = await mq.producer().open()\nasyncio.run(main())\n",
+    "blocking": "import raftmq\nmq = raftmq.sync.connect(sys.argv[1]).open()\n"
+    "producer = mq.producer().open()\n",
+}
+
+
+@pytest.mark.parametrize("case", PROGRAMS)
+def test_the_end_of_a_program(raftmq_broker: Server, case: str) -> None:
+    """What its globals hold open is named when the interpreter ends, and nothing fails there."""
+    program = f"import sys\n{PROGRAMS[case]}print('end')"
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", program, raftmq_broker.bootstrap],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("end\n", 0), done.stderr
+    assert "ResourceWarning: unclosed <Client of " in done.stderr
+    assert "ResourceWarning: unclosed <Producer with" in done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
