@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 # Below, some hundreds of partitions or connections use up all of them: Linux's default is 1024.
 DESCRIPTORS_FEW = 4096
-# Stacks and memory pools of threads take address space long before they take memory.
-ADDRESS_SPACE_LITTLE = 4 << 30
+# Address space is taken long before memory: an idle node has 400 MB of it, and each thread adds a
+# stack of 8 MB, and may add a memory pool of 64 MB.
+ADDRESS_SPACE_LITTLE = 2 << 30
 ANOTHER_PROCESS = "another process"
 
 
