@@ -43,7 +43,8 @@ async def read(mq: raftmq.Client, starts: dict[int, int]) -> None:
         for partition, offset in starts.items():
             consumer.seek(TOPIC, partition, offset=offset)
         async for batch in consumer.batches(max_records=10_000):
-            total += sum(map(len, batch.values))  # one column; the others are not decoded
+            # One column; the others are not decoded. A record may have no value.
+            total += sum(map(len, filter(None, batch.values)))
             left -= len(batch)
             if not left:
                 break

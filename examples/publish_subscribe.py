@@ -25,7 +25,7 @@ def say(text: str) -> None:
 async def subscribe(mq: raftmq.Client, group: str, seen: set[bytes], over: trio.Event) -> None:
     async with mq.consumer(TOPIC, group=group, start="earliest") as consumer:
         async for batch in consumer.batches():
-            seen.update(bytes(value) for value in batch.values if value.startswith(RUN))
+            seen.update(value for value in batch.values if value and value.startswith(RUN))
             if len(seen) >= COUNT:
                 over.set()
 

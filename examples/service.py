@@ -93,7 +93,7 @@ async def page(
     async with request.state.mq.consumer(assign=[key], start=offset) as consumer:
         with anyio.move_on_after(WAIT_SECONDS):
             async for record in consumer:
-                orders.append(Order.model_validate_json(record.value))
+                orders.append(Order.model_validate_json(record.text()))
                 if len(orders) == limit or not consumer.lag(*key):
                     break
         return Page(orders=orders, next_offset=consumer.position(*key) or offset)

@@ -39,7 +39,7 @@ async def work(mq: raftmq.Client, office: Office, name: str) -> None:
     try:
         async with mq.consumer(TOPIC, group=GROUP, start="earliest", commit="record") as consumer:
             async for job in consumer:
-                await do(office, name, bytes(job.value))
+                await do(office, name, job.value or b"")
     except InterruptedError:
         say(f"{name} gives up in the middle of a job")
 

@@ -51,7 +51,7 @@ def work(bootstrap: str) -> None:
         while not stopping.is_set():
             # Waits half a second for a job, and then looks whether it is to stop.
             for job in jobs.records(timeout=0.5):
-                finish(job.value, job.offset, producer)
+                finish(job.value or b"", job.offset, producer)
                 jobs.commit(job)
                 count += 1
                 if stopping.is_set():

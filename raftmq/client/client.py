@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from random import Random, SystemRandom
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, overload
 
 import anyio
 
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from raftmq.client.consumer.options import ConsumerArguments
     from raftmq.client.network.network import AnyioNetwork
-    from raftmq.client.producer.options import ProducerArguments
+    from raftmq.client.producer.options import PlainProducerArguments, ProducerArguments
+    from raftmq.client.type_parameters import KeyT, KeyT_co, ValueT, ValueT_co
     from raftmq.model import Address
 
 # The address in the documentation's examples: a broker on the same machine.
@@ -158,7 +159,15 @@ class Client(Openable):
         self._is_open = False
         return await self._cluster.__aexit__(kind, error, traceback)
 
-    def producer(self, **options: Unpack[ProducerArguments]) -> Producer:
+    @overload
+    def producer(self, **options: Unpack[PlainProducerArguments]) -> Producer: ...
+    @overload
+    def producer(
+        self, **options: Unpack[ProducerArguments[ValueT, KeyT]]
+    ) -> Producer[ValueT, KeyT]: ...
+    def producer(
+        self, **options: Unpack[ProducerArguments[ValueT, KeyT]]
+    ) -> Producer[ValueT, KeyT]:
         """A producer: `async with client.producer(acks="all") as producer:`.
 
         Args:
@@ -177,7 +186,9 @@ class Client(Openable):
         random = Random(self._random.getrandbits(64))
         return Producer(self._cluster, checked, random=random, now_ms=self._now_ms)
 
-    def consumer(self, *topics: str, **options: Unpack[ConsumerArguments]) -> Consumer:
+    def consumer(
+        self, *topics: str, **options: Unpack[ConsumerArguments[ValueT_co, KeyT_co]]
+    ) -> Consumer[ValueT_co, KeyT_co]:
         """A consumer: `async with client.consumer("orders", start="earliest") as consumer:`.
 
         Args:

@@ -8,7 +8,7 @@ between the handover queue and the producer in the loop. Parameters and docstrin
 from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from raftmq.client import client as asynchronous
 from raftmq.client.blocks import BlockingBlock, warn_unclosed
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from typing import Never, Self, Unpack
 
     from raftmq.client.consumer.options import ConsumerArguments
-    from raftmq.client.producer.options import ProducerArguments
+    from raftmq.client.producer.options import PlainProducerArguments, ProducerArguments
+    from raftmq.client.type_parameters import KeyT, KeyT_co, ValueT, ValueT_co
 
 T = TypeVar("T")
 BUFFER_BYTES_MIN = 64 << 10  # the smallest buffer_memory that a producer accepts
@@ -79,7 +80,7 @@ class Client(BlockingBlock):
         )
         self._block = Block(self._loop, client)
         self._was_opened = False
-        self._consumers: set[Consumer] = set()  # that are open
+        self._consumers: set[Consumer[Any, Any]] = set()  # that are open
         self.admin = Admin(self._loop, client.admin)
 
     # A default, as the name may be gone when the interpreter ends. A fork has nothing to close.
@@ -127,7 +128,15 @@ class Client(BlockingBlock):
         if self._block.is_open:
             self.__exit__(None, None, None)
 
-    def producer(self, **options: Unpack[ProducerArguments]) -> Producer:
+    @overload
+    def producer(self, **options: Unpack[PlainProducerArguments]) -> Producer: ...
+    @overload
+    def producer(
+        self, **options: Unpack[ProducerArguments[ValueT, KeyT]]
+    ) -> Producer[ValueT, KeyT]: ...
+    def producer(
+        self, **options: Unpack[ProducerArguments[ValueT, KeyT]]
+    ) -> Producer[ValueT, KeyT]:
         """A producer: `with client.producer(acks="all") as producer:`.
 
         Args:
@@ -155,7 +164,9 @@ class Client(BlockingBlock):
         producer = self._made(lambda: self._client.producer(**options))
         return Producer(self._loop, producer, handover_bytes)
 
-    def consumer(self, *topics: str, **options: Unpack[ConsumerArguments]) -> Consumer:
+    def consumer(
+        self, *topics: str, **options: Unpack[ConsumerArguments[ValueT_co, KeyT_co]]
+    ) -> Consumer[ValueT_co, KeyT_co]:
         """A consumer: `with client.consumer("orders", start="earliest") as consumer:`.
 
         It may also be used without a block, until the client is closed.

@@ -14,12 +14,13 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from threading import Lock, get_ident
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import trio
 
 from raftmq.client.blocks import BlockingBlock
+from raftmq.client.type_parameters import Generic, KeyT_co, ValueT_co
 from raftmq.errors import Closed
 from raftmq.sync.block import Block
 from raftmq.sync.loop import limit_of
@@ -30,12 +31,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from raftmq.client.consumer.batch import ConsumedBatch
+    from raftmq.client.consumer.batch import ConsumedBatch, Work
     from raftmq.client.consumer.consumer import Batches
     from raftmq.client.consumer.consumer import Consumer as AsyncConsumer
     from raftmq.client.consumer.group_consumption import Processing as AsyncProcessing
     from raftmq.client.consumer.partition_state import Key
-    from raftmq.client.consumer.record import ConsumerRecord
+    from raftmq.client.consumer.record import AnyRecord, ConsumerRecord
     from raftmq.client.consumer.record_iterator import SharedBatch
     from raftmq.sync.loop import Loop
 
@@ -70,7 +71,7 @@ class Processing:
 # -- Records --------------------------------------------------------------------------------------
 
 
-class _Deserialized(Iterator["ConsumerRecord"]):
+class _Deserialized(Iterator["AnyRecord"]):
     """Records as deserializers make them, in the program's thread.
 
     A class, as a generator would end with its first error.
@@ -78,14 +79,14 @@ class _Deserialized(Iterator["ConsumerRecord"]):
 
     def __init__(
         self,
-        found: Generator[ConsumerRecord, None, None],
-        make: Callable[[ConsumerRecord], ConsumerRecord],
-        on_interrupted: Callable[[ConsumerRecord], None],
+        found: Generator[AnyRecord, None, None],
+        make: Callable[[AnyRecord], AnyRecord],
+        on_interrupted: Callable[[AnyRecord], None],
     ) -> None:
         """`on_interrupted` gets a record whose deserializer has not ended, as by Ctrl-C."""
         self._found, self._make, self._on_interrupted = found, make, on_interrupted
 
-    def __next__(self) -> ConsumerRecord:
+    def __next__(self) -> AnyRecord:
         record = next(self._found)
         try:
             return self._make(record)
@@ -106,7 +107,7 @@ class _Deserialized(Iterator["ConsumerRecord"]):
 T = TypeVar("T")
 
 
-class Consumer(BlockingBlock):
+class Consumer(BlockingBlock, Generic[ValueT_co, KeyT_co]):
     """The calls of `raftmq.Consumer`, blocking. It opens when it is first used.
 
     It is closed at the end of its `with` block, if it has one, or with its client. `timeout` is in
@@ -119,14 +120,20 @@ class Consumer(BlockingBlock):
     a wait counts in `timeout`.
     """
 
-    def __init__(self, loop: Loop, consumer: AsyncConsumer, open_ones: set[Consumer]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        consumer: AsyncConsumer[ValueT_co, KeyT_co],
+        open_ones: set[Consumer[Any, Any]],
+    ) -> None:
         """`open_ones`: the client's set of open consumers, which this one joins and leaves."""
         self._loop, self._consumer, self._open_ones = loop, consumer, open_ones
         self._block = Block(loop, consumer)
         self._lock = Lock()  # guards the attributes below
         self._is_open = self._is_closed = False
         self._turn = trio.Lock()  # of threads that ask for more
-        self._batches: deque[ConsumedBatch] = deque()  # not handed out yet, one at most
+        # Not handed out yet, one at most
+        self._batches: deque[ConsumedBatch[ValueT_co, KeyT_co]] = deque()
         # Threads take from it without the loop; may be used up
         self._shared: SharedBatch | None = None
 
@@ -173,10 +180,12 @@ class Consumer(BlockingBlock):
 
     # -- records ---------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
+    def __iter__(self) -> Iterator[ConsumerRecord[ValueT_co, KeyT_co]]:
         return self.records()
 
-    def records(self, *, timeout: float | None = None) -> Iterator[ConsumerRecord]:
+    def records(
+        self, *, timeout: float | None = None
+    ) -> Iterator[ConsumerRecord[ValueT_co, KeyT_co]]:
         """The next records, one by one; ends when none has come for `timeout` seconds.
 
         A program that breaks off gets the next record later, also from another call.
@@ -197,7 +206,7 @@ class Consumer(BlockingBlock):
             return found
         return _Deserialized(found, deserializers.record_of, self._not_handed_out)
 
-    def _records(self, timeout: float | None) -> Generator[ConsumerRecord, None, None]:
+    def _records(self, timeout: float | None) -> Generator[AnyRecord, None, None]:
         """As they were sent."""
         limit_of(timeout)  # refused before anything is opened
         self._open()
@@ -210,7 +219,7 @@ class Consumer(BlockingBlock):
 
     def batches(
         self, *, max_records: int | None = None, timeout: float | None = None
-    ) -> Iterator[ConsumedBatch]:
+    ) -> Iterator[ConsumedBatch[ValueT_co, KeyT_co]]:
         """`for batch in c.batches():` records of one partition at a time, as columns.
 
         Where there is no such topic or partition, UnknownTopicOrPartition is raised when `timeout`
@@ -356,9 +365,7 @@ class Consumer(BlockingBlock):
 
     # -- as a member of a group ------------------------------------------------------------
 
-    def commit(
-        self, work: ConsumedBatch | ConsumerRecord | None = None, *, timeout: float | None = None
-    ) -> None:
+    def commit(self, work: Work | None = None, *, timeout: float | None = None) -> None:
         """Commit everything up to and including `work`; without it, all that was handed out.
 
         Returns once the coordinator has it in the quorum: the next member to read the partition
@@ -400,7 +407,7 @@ class Consumer(BlockingBlock):
         """
         return self._call(lambda: self._consumer.committed(topic, partition), timeout=timeout)
 
-    def processing(self, work: ConsumedBatch | ConsumerRecord) -> Processing:
+    def processing(self, work: Work) -> Processing:
         """`with consumer.processing(batch):` for work that takes long, or runs beside the
         iteration.
 
@@ -466,7 +473,7 @@ class Consumer(BlockingBlock):
         # Other threads may have taken all of it
         return bool(self._shared) or not self._is_over(scope)
 
-    async def _fetch(self, found: Batches, seconds_max: float | None) -> bool:
+    async def _fetch(self, found: Batches[ValueT_co, KeyT_co], seconds_max: float | None) -> bool:
         """The same for batches."""
         with anyio.move_on_after(seconds_max) as scope:
             async with self._turn:

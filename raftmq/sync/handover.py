@@ -115,7 +115,7 @@ class Handover:
         failures: of records that the producer has refused.
     """
 
-    def __init__(self, loop: Loop, producer: AsyncProducer, bytes_max: int) -> None:
+    def __init__(self, loop: Loop, producer: AsyncProducer[Any, Any], bytes_max: int) -> None:
         self.loop, self._producer, self._bytes_max = loop, producer, bytes_max
         self.failures = Failures()
         self._wanted = trio.Event()

@@ -19,6 +19,7 @@ from raftmq.client.producer.record import (
     given_timestamp,
     size_of,
 )
+from raftmq.client.type_parameters import Generic, KeyT_contra, ValueT_contra
 from raftmq.errors import BufferExhausted, BufferFull, Closed, RequestTimedOut
 from raftmq.sync.block import Block
 from raftmq.sync.handover import Delivery, Handed, Handover, Rows, may_wait
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.batch import BatchMetadata, OnDelivery, RecordMetadata
     from raftmq.client.producer.bulk import Progress
     from raftmq.client.producer.producer import Producer as AsyncProducer
-    from raftmq.client.producer.record import GivenKey, GivenTags, GivenValue
+    from raftmq.client.producer.record import GivenTags
     from raftmq.client.producer.statistics import Statistics
     from raftmq.sync.loop import Loop, TimeLimit
     from raftmq.wire.batch.arguments import GivenHeaders
@@ -41,13 +42,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Producer(BlockingBlock):
+class Producer(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
     """The calls of `raftmq.Producer`, blocking: `with client.producer(...) as producer:`.
 
     `timeout` is in seconds; None waits as long as it takes. It may be used by several threads.
     """
 
-    def __init__(self, loop: Loop, producer: AsyncProducer, handover_bytes_max: int) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        producer: AsyncProducer[ValueT_contra, KeyT_contra],
+        handover_bytes_max: int,
+    ) -> None:
         self._loop, self._producer = loop, producer
         self._block = Block(loop, producer)
         self._was_opened = False
@@ -112,9 +118,9 @@ class Producer(BlockingBlock):
     def send(
         self,
         topic: str,
-        value: GivenValue,
+        value: ValueT_contra | None,
         *,
-        key: GivenKey = None,
+        key: KeyT_contra | None = None,
         headers: GivenHeaders = None,
         tags: GivenTags = None,
         partition: int | None = None,
@@ -174,9 +180,9 @@ class Producer(BlockingBlock):
     def enqueue(
         self,
         topic: str,
-        value: GivenValue,
+        value: ValueT_contra | None,
         *,
-        key: GivenKey = None,
+        key: KeyT_contra | None = None,
         headers: GivenHeaders = None,
         tags: GivenTags = None,
         partition: int | None = None,
@@ -222,9 +228,9 @@ class Producer(BlockingBlock):
     def send_nowait(
         self,
         topic: str,
-        value: GivenValue,
+        value: ValueT_contra | None,
         *,
-        key: GivenKey = None,
+        key: KeyT_contra | None = None,
         headers: GivenHeaders = None,
         tags: GivenTags = None,
         partition: int | None = None,
@@ -255,15 +261,15 @@ class Producer(BlockingBlock):
         check_topic(topic)
         if self._serializers is not None:  # in this thread, so that their errors show here
             value, key = self._serializers.record(value, key)
-        value, key = checked_value(value), None if key is None else checked_key(key)
-        size = size_of(value, key, checked_extras(headers, tags, partition))
+        sent, sent_key = checked_value(value), None if key is None else checked_key(key)
+        size = size_of(sent, sent_key, checked_extras(headers, tags, partition))
         self._producer._check_size(size)
         # Checked in this thread, so that the caller gets the error, not the loop.
         if timestamp is not None:
             given_timestamp(timestamp)
         check_callback(on_delivery)
         named = {
-            "key": key,
+            "key": sent_key,
             "headers": headers,
             "tags": tags,
             "partition": partition,
@@ -271,7 +277,7 @@ class Producer(BlockingBlock):
             "on_delivery": on_delivery,
         }
         delivery = Delivery(self._handover, is_claimed=on_delivery is not None)
-        self._handover.put(Handed(delivery, size, (topic, value), named))
+        self._handover.put(Handed(delivery, size, (topic, sent), named))
         return delivery
 
     def send_many(
@@ -279,8 +285,8 @@ class Producer(BlockingBlock):
         topic: str,
         rows: Iterable[Any],
         *,
-        value: Callable[[Any], GivenValue] | None = None,
-        key: Callable[[Any], GivenKey] | None = None,
+        value: Callable[[Any], ValueT_contra | None] | None = None,
+        key: Callable[[Any], KeyT_contra | None] | None = None,
         headers: Callable[[Any], GivenHeaders] | None = None,
         tags: Callable[[Any], GivenTags] | None = None,
         timestamp: Callable[[Any], GivenTimestamp] | None = None,
@@ -343,8 +349,8 @@ class Producer(BlockingBlock):
         self,
         topic: str,
         *,
-        values: Sequence[GivenValue],
-        keys: Sequence[GivenKey] | None = None,
+        values: Sequence[ValueT_contra | None],
+        keys: Sequence[KeyT_contra | None] | None = None,
         headers: Sequence[GivenHeaders] | None = None,
         tags: Sequence[GivenTags] | None = None,
         timestamps: Sequence[GivenTimestamp] | None = None,
@@ -388,8 +394,8 @@ class Producer(BlockingBlock):
         self,
         topic: str,
         *,
-        values: Sequence[GivenValue],
-        keys: Sequence[GivenKey] | None = None,
+        values: Sequence[ValueT_contra | None],
+        keys: Sequence[KeyT_contra | None] | None = None,
         headers: Sequence[GivenHeaders] | None = None,
         tags: Sequence[GivenTags] | None = None,
         timestamps: Sequence[GivenTimestamp] | None = None,

@@ -11,13 +11,14 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from raftmq.client.consumer.record import ConsumerRecord
+from raftmq.client.type_parameters import Generic, KeyT_co, ValueT_co
 from raftmq.errors import InvalidRequest
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from raftmq.client.consumer.record import Deserializers, PartitionOwnership
+    from raftmq.client.consumer.record import AnyRecord, Deserializers, PartitionOwnership
     from raftmq.wire.batch.directory import Tags
     from raftmq.wire.batch.record_headers import Headers
     from raftmq.wire.batch.records import RecordBatch
@@ -38,8 +39,9 @@ class BatchPart(NamedTuple):
         return column if self.is_whole else column[self.start : self.stop]
 
 
-class ConsumedBatch:
-    """Records of one partition, in order, as parallel columns.
+class ConsumedBatch(Generic[ValueT_co, KeyT_co]):
+    """Records of one partition, in order, as parallel columns. In annotations it takes the types of
+    values and keys, as `ConsumerRecord` does.
 
     Touching a column for the first time raises CorruptRecord if its producer has encoded it
     wrongly, and UnsupportedCompression if its codec is not installed. With a `key_deserializer` or
@@ -71,13 +73,15 @@ class ConsumedBatch:
     def __len__(self) -> int:
         return sum([part.stop - part.start for part in self._parts])
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
+    def __iter__(self) -> Iterator[ConsumerRecord[ValueT_co, KeyT_co]]:
         """The records. With deserializers it raises UndecodableRecord where one fails, and goes on
         behind it when it is asked for the next.
         """
         if self._deserializers is not None:
             return map(self._deserializers.record_of, self.raw)
-        kind = ConsumerRecord if self.ownership is None else self.ownership.record_kind
+        kind: type[AnyRecord] = (
+            ConsumerRecord if self.ownership is None else self.ownership.record_kind
+        )
         columns = (
             self.offsets, self.timestamps, self.keys, self.values, self.headers, self.tags
         )  # fmt: skip
@@ -94,7 +98,7 @@ class ConsumedBatch:
     def raw(self) -> ConsumedBatch:
         """The same records with keys and values as they were sent, without deserializers."""
         if self._deserializers is None:
-            return self
+            return self  # type: ignore[return-value]  # as it was sent: the defaults
         return ConsumedBatch(
             self.topic,
             self.partition,
@@ -140,13 +144,13 @@ class ConsumedBatch:
         return self._column(lambda batch: batch.timestamps)
 
     @cached_property
-    def keys(self) -> Sequence[Any]:
+    def keys(self) -> Sequence[KeyT_co | None]:
         if self._deserializers is not None and self._deserializers.key is not None:
             return list(map(self._deserializers.key_of, self.raw))
         return self._column(lambda batch: batch.keys)
 
     @cached_property
-    def values(self) -> Sequence[Any]:
+    def values(self) -> Sequence[ValueT_co | None]:
         """Bytes or None, or what `value_deserializer` made of them."""
         if self._deserializers is not None and self._deserializers.value is not None:
             return list(map(self._deserializers.value_of, self.raw))
@@ -168,7 +172,8 @@ class ConsumedBatch:
 # -- Work -----------------------------------------------------------------------------------------
 
 
-Work: TypeAlias = ConsumedBatch | ConsumerRecord
+AnyBatch: TypeAlias = ConsumedBatch[Any, Any]
+Work: TypeAlias = "AnyBatch | AnyRecord"
 
 
 def known_ownership(work: Work) -> PartitionOwnership:

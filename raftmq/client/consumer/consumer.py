@@ -18,7 +18,7 @@ from raftmq.client.consumer.fetch_collector import FetchCollector
 from raftmq.client.consumer.fetch_plan import FetchPlan
 from raftmq.client.consumer.fetch_response import FetchResponses
 from raftmq.client.consumer.fetcher import Fetcher, FetchLeaders, MetadataWatch, RecordSignal
-from raftmq.client.consumer.group_consumption import GroupConsumption, HandOutForm
+from raftmq.client.consumer.group_consumption import GroupConsumption, HandOutForm, Processing
 from raftmq.client.consumer.group_reader import GroupReader, InFlightRecords
 from raftmq.client.consumer.options import consumer_options, named
 from raftmq.client.consumer.partition_state import FROM_LATEST, ReadingEvents, seek_start
@@ -26,6 +26,7 @@ from raftmq.client.consumer.record_iterator import RecordIterator, SharedBatch
 from raftmq.client.consumer.subscription import Subscription
 from raftmq.client.network.channel import one_error
 from raftmq.client.openable import Openable
+from raftmq.client.type_parameters import Generic, KeyT_co, ValueT_co
 from raftmq.errors import (
     Closed,
     InvalidConfig,
@@ -42,10 +43,9 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from raftmq.client.consumer.batch import ConsumedBatch
-    from raftmq.client.consumer.group_consumption import Processing
+    from raftmq.client.consumer.batch import AnyBatch, ConsumedBatch, Work
     from raftmq.client.consumer.partition_state import ConsumedPartition, Key
-    from raftmq.client.consumer.record import ConsumerRecord
+    from raftmq.client.consumer.record import AnyRecord, ConsumerRecord
     from raftmq.client.routing.cluster import Cluster
 
 Found = TypeVar("Found")
@@ -53,7 +53,7 @@ Found = TypeVar("Found")
 QUESTIONS_MAX = 32
 
 
-class Consumer(Openable):
+class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
     """Reads records: `async with mq.consumer("orders", start="earliest") as c:`, then `async for
     record in c:`
 
@@ -101,7 +101,7 @@ class Consumer(Openable):
             self._signal.on_news,
         )
         self._membership = self._member_of(events, watch, random)
-        self._as_records: HandOutForm[Iterator[ConsumerRecord]] = HandOutForm(
+        self._as_records: HandOutForm[Iterator[AnyRecord]] = HandOutForm(
             self._collector.open, iter, is_whole=False
         )
         self._as_batch = HandOutForm(self._collector.take, lambda batch: batch, is_whole=True)
@@ -223,7 +223,7 @@ class Consumer(Openable):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> ConsumerRecord:
+    async def __anext__(self) -> ConsumerRecord[ValueT_co, KeyT_co]:
         """The next record.
 
         Raises:
@@ -254,7 +254,7 @@ class Consumer(Openable):
             raise
         return record
 
-    def batches(self, *, max_records: int | None = None) -> Batches:
+    def batches(self, *, max_records: int | None = None) -> Batches[ValueT_co, KeyT_co]:
         """`async for batch in c.batches():` records of one partition at a time, as columns.
 
         Args:
@@ -280,12 +280,12 @@ class Consumer(Openable):
         self._one.lend(shared)
         return shared
 
-    async def _next_batch(self, records_max: int) -> ConsumedBatch:
+    async def _next_batch(self, records_max: int) -> ConsumedBatch[ValueT_co, KeyT_co]:
         batch = await self._next(self._as_batch, records_max)
         self._in_flight_records.take(batch)
         return batch
 
-    def _take_back(self, batch: ConsumedBatch) -> None:
+    def _take_back(self, batch: AnyBatch) -> None:
         """A batch was not handed out after all: read its partition again from there, unless the
         partition was another member's since, which has gone on from the committed offset.
         """
@@ -355,7 +355,7 @@ class Consumer(Openable):
 
     # -- as a member of a group ------------------------------------------------------------
 
-    async def commit(self, work: ConsumedBatch | ConsumerRecord | None = None) -> None:
+    async def commit(self, work: Work | None = None) -> None:
         """Commit everything up to and including `work`; without it, all that was handed out.
 
         Returns once the coordinator has it in the quorum: the next member to read the partition
@@ -384,7 +384,7 @@ class Consumer(Openable):
         """
         return await self._group("committed").member.offsets.find_one((topic, partition))
 
-    def processing(self, work: ConsumedBatch | ConsumerRecord) -> Processing:
+    def processing(self, work: Work) -> Processing:
         """`with consumer.processing(batch):` for work that takes long, or runs beside the
         iteration.
 
@@ -587,14 +587,14 @@ class Consumer(Openable):
         )
 
 
-class Batches:
+class Batches(Generic[ValueT_co, KeyT_co]):
     """What `Consumer.batches` returns; breaking off and iterating again loses nothing."""
 
-    def __init__(self, consumer: Consumer, max_records: int) -> None:
+    def __init__(self, consumer: Consumer[ValueT_co, KeyT_co], max_records: int) -> None:
         self._consumer, self._max_records = consumer, max_records
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> ConsumedBatch:
+    async def __anext__(self) -> ConsumedBatch[ValueT_co, KeyT_co]:
         return await self._consumer._next_batch(self._max_records)

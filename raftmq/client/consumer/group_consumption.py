@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from random import Random
     from types import TracebackType
 
-    from raftmq.client.consumer.batch import ConsumedBatch, Work
+    from raftmq.client.consumer.batch import AnyBatch, ConsumedBatch, Work
     from raftmq.client.consumer.fetch_collector import FetchCollector
     from raftmq.client.consumer.group_reader import GroupReader, InFlightRecords
     from raftmq.client.consumer.options import GroupReading
@@ -209,7 +209,7 @@ class HandOutForm(NamedTuple, Generic[Found]):
     """
 
     take: Callable[[int], Found | None]
-    of_batch: Callable[[ConsumedBatch], Found]
+    of_batch: Callable[[AnyBatch], Found]
     is_whole: bool
 
 

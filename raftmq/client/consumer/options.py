@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict
 
 from raftmq.client.consumer.partition_state import FROM_EARLIEST, FROM_LATEST, start_of
 from raftmq.client.consumer.record import Deserializers
@@ -21,12 +21,13 @@ from raftmq.client.options import (
     check_options,
     with_delivery,
 )
+from raftmq.client.type_parameters import KeyT_co, ValueT_co
 from raftmq.errors import InvalidConfig
 from raftmq.topic_config import TOPIC_NAME_CHARS, topic_name_problem
 from raftmq.wire.bodies import ID_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from raftmq.client.consumer.partition_state import GivenStart, Key, Start
     from raftmq.client.consumer.record import Deserializer
@@ -237,14 +238,15 @@ class ConsumerOptions:
         return RESETS[self.auto_offset_reset]
 
 
-class ConsumerArguments(GroupArguments, total=False):
+class ConsumerArguments(GroupArguments, Generic[ValueT_co, KeyT_co], total=False):
     """The same options as keyword arguments, for editors and type checkers."""
 
     assign: Sequence[Key] | None
     start: GivenStart
     auto_offset_reset: Literal["none", "earliest", "latest"]
-    value_deserializer: Deserializer | None
-    key_deserializer: Deserializer | None
+    value_deserializer: Callable[[bytes], ValueT_co] | None
+    # Of bytes, text or an int; but most topics have one kind, and `bytes.decode` will do for it.
+    key_deserializer: Callable[[Any], KeyT_co] | None
     fetch_min_bytes: int
     fetch_max_wait_ms: int
     fetch_max_bytes: int

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from raftmq.client.group.effects import LossCause
+from raftmq.client.type_parameters import Generic, KeyT_co, ValueT_co
 from raftmq.errors import UndecodableRecord
 
 Deserializer: TypeAlias = Callable[[Any], Any]
@@ -24,11 +25,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KEY_NUMBER_BYTES = 8  # what a number as a key counts
 
 
-# A Struct takes 0.08 us to make, a NamedTuple 0.14, a dataclass 0.20; and it has no
-# `count` and `index`, which a user takes for fields of the record. `eq=False`: records of each
-# ownership are of a class of their own, see `PartitionOwnership`, and equal nevertheless.
-class ConsumerRecord(msgspec.Struct, frozen=True, eq=False):
-    """One record.
+# A Struct is faster to make than a NamedTuple or a dataclass, and has no `count` and `index`, which
+# a user takes for fields of the record. `eq=False`: records of each ownership are of a class of
+# their own, see `PartitionOwnership`, and equal nevertheless.
+class ConsumerRecord(msgspec.Struct, Generic[ValueT_co, KeyT_co], frozen=True, eq=False):
+    """One record. In annotations `ConsumerRecord[Order, str]` is one with such a value and key, and
+    `ConsumerRecord` one as it was sent.
 
     Attributes:
         topic: its name.
@@ -45,8 +47,8 @@ class ConsumerRecord(msgspec.Struct, frozen=True, eq=False):
     partition: int
     offset: int
     timestamp: int
-    key: Any
-    value: Any
+    key: KeyT_co | None
+    value: ValueT_co | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     tags: tuple[str, ...] = ()
 
@@ -114,7 +116,10 @@ class ConsumerRecord(msgspec.Struct, frozen=True, eq=False):
         raise UndecodableRecord.of(self, f"value: {what}, not bytes of {kind}")
 
 
-def size_of(record: ConsumerRecord) -> int:
+AnyRecord: TypeAlias = ConsumerRecord[Any, Any]
+
+
+def size_of(record: AnyRecord) -> int:
     """Of a record as it was sent."""
     return (
         _bytes_in(record.key)
@@ -132,14 +137,14 @@ def _bytes_in(sent: bytes | str | int | None) -> int:
     return len(sent.encode() if isinstance(sent, str) else sent)
 
 
-def _fields(record: ConsumerRecord) -> tuple[Any, ...]:
+def _fields(record: AnyRecord) -> tuple[Any, ...]:
     return tuple(getattr(record, name) for name in ConsumerRecord.__struct_fields__)
 
 
 # -- Deserializers --------------------------------------------------------------------------------
 
 
-class DeserializedRecord(ConsumerRecord, frozen=True, eq=False):
+class DeserializedRecord(ConsumerRecord[Any, Any], frozen=True, eq=False):
     """A record with what deserializers have made of its key and value; `size` as it was sent."""
 
     size: int = 0
@@ -157,15 +162,15 @@ class Deserializers(NamedTuple):
     key: Deserializer | None = None
     value: Deserializer | None = None
 
-    def key_of(self, record: ConsumerRecord) -> object:
+    def key_of(self, record: ConsumerRecord) -> Any:  # noqa: ANN401  # whatever it makes
         """Raises UndecodableRecord."""
         return _made("key", self.key, record.key, record)
 
-    def value_of(self, record: ConsumerRecord) -> object:
+    def value_of(self, record: ConsumerRecord) -> Any:  # noqa: ANN401
         """Raises UndecodableRecord."""
         return _made("value", self.value, record.value, record)
 
-    def record_of(self, record: ConsumerRecord) -> ConsumerRecord:
+    def record_of(self, record: ConsumerRecord) -> AnyRecord:
         """The same record, with key and value deserialized.
 
         Raises:
@@ -196,7 +201,7 @@ def _made(name: str, make: Deserializer | None, given: object, record: ConsumerR
 # deleted and created anew, say nothing of how far it is done now.
 
 
-RecordT = TypeVar("RecordT", bound=ConsumerRecord)
+RecordT = TypeVar("RecordT", bound=AnyRecord)
 
 
 class PartitionOwnership:
@@ -214,7 +219,7 @@ class PartitionOwnership:
     # takes time, and another field would be seen by programs.
 
     @cached_property
-    def record_kind(self) -> type[ConsumerRecord]:
+    def record_kind(self) -> type[AnyRecord]:
         """Of records in this ownership."""
         return self._marked(ConsumerRecord)
 
@@ -225,10 +230,10 @@ class PartitionOwnership:
 
     def _marked(self, kind: type[RecordT]) -> type[RecordT]:
         # Copied and pickled without the mark, which means nothing in another process.
-        def as_plain(record: ConsumerRecord) -> tuple[type[RecordT], tuple[Any, ...]]:
+        def as_plain(record: AnyRecord) -> tuple[type[RecordT], tuple[Any, ...]]:
             return kind, msgspec.structs.astuple(record)
 
-        def copied(record: ConsumerRecord) -> RecordT:
+        def copied(record: AnyRecord) -> RecordT:
             return kind(*msgspec.structs.astuple(record))
 
         return msgspec.defstruct(  # type: ignore[return-value]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.batch import ConsumedBatch, Work
     from raftmq.client.consumer.fetch_collector import FetchCollector
     from raftmq.client.consumer.partition_state import ConsumedPartition
-    from raftmq.client.consumer.record import ConsumerRecord
+    from raftmq.client.consumer.record import AnyRecord, ConsumerRecord
 
 
 # -- Shared batch ---------------------------------------------------------------------------------
@@ -120,10 +120,10 @@ class RecordIterator:
 
     def __init__(self, delivery: FetchCollector, on_stopped: Callable[[Work], None]) -> None:
         self._delivery, self._on_stopped = delivery, on_stopped
-        self.records: Iterator[ConsumerRecord] = _NOTHING
-        self.last: ConsumerRecord | None = None
+        self.records: Iterator[AnyRecord] = _NOTHING
+        self.last: AnyRecord | None = None
         self._shared: SharedBatch | None = None
-        self._seen: ConsumerRecord | None = None
+        self._seen: AnyRecord | None = None
 
     def lend(self, lent: SharedBatch) -> None:
         """The open batch goes to other threads."""
@@ -173,5 +173,5 @@ class RecordIterator:
         self.records, self.last, self._shared = _NOTHING, None, None
 
     @property
-    def _newest(self) -> ConsumerRecord | None:
+    def _newest(self) -> AnyRecord | None:
         return self.last if self._shared is None else self._shared.last

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict
 
 from raftmq.client.options import (
     AT_LEAST_ONCE,
@@ -20,6 +20,7 @@ from raftmq.client.options import (
 )
 from raftmq.client.producer.partitioners import HASHES
 from raftmq.client.producer.record import Serializers
+from raftmq.client.type_parameters import KeyT, ValueT
 from raftmq.errors import InvalidConfig
 from raftmq.model import Compression
 from raftmq.wire.batch.header import GENERATION_MAX
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from raftmq.client.options import Allowed, DeliveryName
     from raftmq.client.producer.partitioners import UserPartitioner
     from raftmq.client.producer.record import Serializer
+    from raftmq.client.type_parameters import GivenKey, GivenValue
 
 # What the options take, for editors and type checkers.
 Acks: TypeAlias = int | Literal["all"]
@@ -166,8 +168,8 @@ class ProducerOptions:
         return math.inf if self.retries is None else self.retries
 
 
-class ProducerArguments(TypedDict, total=False):
-    """The same options as keyword arguments, for editors and type checkers."""
+class PlainProducerArguments(TypedDict, total=False):
+    """The same options as keyword arguments, for editors and type checkers; without serializers."""
 
     preset: Preset | None
     delivery: DeliveryName | None
@@ -187,8 +189,13 @@ class ProducerArguments(TypedDict, total=False):
     retry_backoff_max_ms: float
     request_timeout_ms: float
     delivery_timeout_ms: float
-    value_serializer: Serializer | None
-    key_serializer: Serializer | None
+
+
+class ProducerArguments(PlainProducerArguments, Generic[ValueT, KeyT], total=False):
+    """With serializers."""
+
+    value_serializer: Callable[[ValueT], GivenValue | None] | None
+    key_serializer: Callable[[KeyT], GivenKey | None] | None
 
 
 def producer_options(given: Mapping[str, Any]) -> ProducerOptions:

@@ -25,6 +25,7 @@ from raftmq.client.producer.record import (
     given_timestamp,
     size_of,
 )
+from raftmq.client.type_parameters import Generic, KeyT_contra, ValueT_contra
 from raftmq.errors import BufferFull, Closed, MessageTooLarge, RaftmqError
 from raftmq.wire.batch.compression import compress
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.batch import BatchMetadata, OnDelivery, RecordMetadata
     from raftmq.client.producer.bulk import Progress
     from raftmq.client.producer.options import ProducerOptions
-    from raftmq.client.producer.record import Extras, GivenKey, GivenTags, GivenValue
+    from raftmq.client.producer.record import Extras, GivenTags, Unchecked
     from raftmq.client.producer.statistics import Statistics
     from raftmq.client.routing.cluster import Cluster
     from raftmq.wire.batch.arguments import GivenHeaders
@@ -123,7 +124,7 @@ class PendingRecord:
 # -- Producer -------------------------------------------------------------------------------------
 
 
-class Producer(Openable):
+class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
     """Sends records: `async with client.producer(...) as producer:`.
 
     Leaving the block waits until everything is delivered, and raises the first failure that no
@@ -210,9 +211,9 @@ class Producer(Openable):
     async def send(
         self,
         topic: str,
-        value: GivenValue,
+        value: ValueT_contra | None,
         *,
-        key: GivenKey = None,
+        key: KeyT_contra | None = None,
         headers: GivenHeaders = None,
         tags: GivenTags = None,
         partition: int | None = None,
@@ -259,9 +260,9 @@ class Producer(Openable):
     async def enqueue(
         self,
         topic: str,
-        value: GivenValue,
+        value: ValueT_contra | None,
         *,
-        key: GivenKey = None,
+        key: KeyT_contra | None = None,
         headers: GivenHeaders = None,
         tags: GivenTags = None,
         partition: int | None = None,
@@ -283,21 +284,21 @@ class Producer(Openable):
             InvalidRecord, MessageTooLarge: it cannot be sent as it is. Definite.
             Closed: the producer is not open, or was ended. Definite.
         """
-        value, key, extras, size = self._checked(value, key, headers, tags, partition)
+        sent, sent_key, extras, size = self._checked(value, key, headers, tags, partition)
         if self._is_filled:  # once per batch, so that the sending task gets to run
             self._is_filled = False
             await anyio.lowlevel.checkpoint()
             self._check_open()
         if not self._buffer_pool.take_now(size):
             await self._wait_memory(size)
-        return self._take(topic, value, key, extras, timestamp, size, on_delivery)
+        return self._take(topic, sent, sent_key, extras, timestamp, size, on_delivery)
 
     def send_nowait(
         self,
         topic: str,
-        value: GivenValue,
+        value: ValueT_contra | None,
         *,
-        key: GivenKey = None,
+        key: KeyT_contra | None = None,
         headers: GivenHeaders = None,
         tags: GivenTags = None,
         partition: int | None = None,
@@ -320,10 +321,10 @@ class Producer(Openable):
             InvalidRecord, MessageTooLarge: it cannot be sent as it is. Definite.
             Closed: the producer is not open, or was ended. Definite.
         """
-        value, key, extras, size = self._checked(value, key, headers, tags, partition)
+        sent, sent_key, extras, size = self._checked(value, key, headers, tags, partition)
         if not self._buffer_pool.take_now(size):
             raise BufferFull(self._why_full(size))
-        return self._take(topic, value, key, extras, timestamp, size, on_delivery)
+        return self._take(topic, sent, sent_key, extras, timestamp, size, on_delivery)
 
     async def flush(self) -> None:
         """Wait until the outcome of all records accepted so far is known, without linger. With a
@@ -346,8 +347,8 @@ class Producer(Openable):
         topic: str,
         rows: Iterable[Any] | AsyncIterable[Any],
         *,
-        value: Callable[[Any], GivenValue] | None = None,
-        key: Callable[[Any], GivenKey] | None = None,
+        value: Callable[[Any], ValueT_contra | None] | None = None,
+        key: Callable[[Any], KeyT_contra | None] | None = None,
         headers: Callable[[Any], GivenHeaders] | None = None,
         tags: Callable[[Any], GivenTags] | None = None,
         timestamp: Callable[[Any], GivenTimestamp] | None = None,
@@ -388,8 +389,8 @@ class Producer(Openable):
         self,
         topic: str,
         *,
-        values: Sequence[GivenValue],
-        keys: Sequence[GivenKey] | None = None,
+        values: Sequence[ValueT_contra | None],
+        keys: Sequence[KeyT_contra | None] | None = None,
         headers: Sequence[GivenHeaders] | None = None,
         tags: Sequence[GivenTags] | None = None,
         timestamps: Sequence[GivenTimestamp] | None = None,
@@ -419,8 +420,8 @@ class Producer(Openable):
         self,
         topic: str,
         *,
-        values: Sequence[GivenValue],
-        keys: Sequence[GivenKey] | None = None,
+        values: Sequence[ValueT_contra | None],
+        keys: Sequence[KeyT_contra | None] | None = None,
         headers: Sequence[GivenHeaders] | None = None,
         tags: Sequence[GivenTags] | None = None,
         timestamps: Sequence[GivenTimestamp] | None = None,
@@ -445,8 +446,8 @@ class Producer(Openable):
 
     def _checked(
         self,
-        value: GivenValue,
-        key: GivenKey,
+        value: Unchecked,
+        key: Unchecked,
         headers: GivenHeaders,
         tags: GivenTags,
         partition: int | None,

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from raftmq.client.moments import GivenTimestamp
     from raftmq.wire.batch.columns import Key, Value
 
-# As programs hand them in. Without a serializer: bytes, text, or None, and keys also whole numbers.
-GivenKey: TypeAlias = Any
-GivenValue: TypeAlias = Any
+Unchecked: TypeAlias = Any  # a key or value as a program hands it in
 Serializer: TypeAlias = "Callable[[Any], Any]"  # returns a value, or a key, as without it
 KeptHeaders: TypeAlias = "tuple[tuple[str, Value], ...]"
 GivenTags: TypeAlias = "Sequence[str] | set[str] | frozenset[str] | None"

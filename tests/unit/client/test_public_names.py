@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from operator import attrgetter
 
 import pytest
 
@@ -32,6 +33,17 @@ def test_all_names_can_be_imported() -> None:
     found: dict[str, object] = {}
     exec("from raftmq import *", found)  # a star is for modules only
     assert set(dir(raftmq)) == {name for name in found if name != "__builtins__"}
+
+
+@pytest.mark.parametrize(
+    "name", ["Consumer", "ConsumerRecord", "ConsumedBatch", "Producer", "sync.Consumer"]
+)
+def test_types_of_values_in_annotations(name: str) -> None:
+    """A web framework evaluates the annotations of a program, one of which names only the value."""
+    owner = attrgetter(name)(raftmq)
+    for types in ((int,), (int, str)):
+        alias = owner[types]
+        assert (alias.__origin__, alias.__args__) == (owner, types)
 
 
 def test_a_name_that_there_is_not() -> None:

@@ -78,9 +78,123 @@ async def produce(mq: raftmq.Client, blocking: sync.Client, word: str) -> None:
 """
 
 
+TYPED = """
+import json
+from dataclasses import dataclass
+from typing import Any, assert_type
+
+import raftmq
+from raftmq import sync
+
+
+@dataclass(frozen=True)
+class Order:
+    amount: int
+
+    def to_json(self) -> str:
+        return json.dumps(self.amount)
+
+
+class Options(dict[str, Any]):
+    pass
+
+
+def log(error: raftmq.RaftmqError | None, metadata: raftmq.RecordMetadata | None) -> None:
+    print(error, metadata)
+
+
+async def as_it_is(mq: raftmq.Client, producer: raftmq.Producer) -> None:
+    await producer.send("orders", None, key=None)
+    await producer.send("orders", bytearray(b"x"), key=memoryview(b"k"))
+    producer.send_nowait("orders", "x", key=7, on_delivery=log)
+    await (await producer.enqueue("orders", b"x", key="c-17"))
+    await producer.send_many("orders", [b"a", "b", None])
+    rows: list[dict[str, Any]] = [{"id": 1, "name": "x"}]
+    await producer.send_many("orders", rows, value=lambda row: str(row["name"]), key=len)
+    await producer.send_columns("orders", values=["a", b"b", None], keys=[1, 2, "c"])
+    async with mq.producer(linger_ms=5) as p:
+        assert_type(p, raftmq.Producer)
+        await as_it_is(mq, p)
+    options = Options(acks="all")
+    mq.producer(**options)
+
+
+async def serialized(mq: raftmq.Client, orders: raftmq.Producer[Order]) -> None:
+    await orders.send("orders", Order(1), key="a")
+    async with mq.producer(value_serializer=Order.to_json) as p:
+        assert_type(p, raftmq.Producer[Order, Any])
+        orders = p
+        await p.send("orders", Order(1), key=b"k")
+        await p.send("orders", None)
+        await p.send_many("orders", [Order(1)])
+        await p.send_many("orders", [1, 2], value=Order)
+        await p.send_columns("orders", values=[Order(1)], keys=["a"])
+    async with mq.producer(value_serializer=lambda row: json.dumps(row).encode()) as of_rows:
+        await of_rows.send("orders", {"a": 1}, key=7)
+    async with mq.producer(value_serializer=json.dumps, key_serializer=str) as p2:
+        await p2.send("orders", {"a": 1}, key=3.5)
+
+
+def blocking(mq: sync.Client) -> None:
+    with mq.producer() as bytes_producer:
+        assert_type(bytes_producer, sync.Producer)
+        bytes_producer.send("orders", "text", key=7)
+    with mq.producer(value_serializer=Order.to_json) as p:
+        assert_type(p, sync.Producer[Order, Any])
+        p.send("orders", Order(1))
+        p.enqueue("orders", Order(1), on_delivery=log).result()
+"""
+WRONG_VALUES = """
+from dataclasses import dataclass
+
+import raftmq
+from raftmq import sync
+
+
+@dataclass(frozen=True)
+class Order:
+    amount: int
+
+    def to_json(self) -> str:
+        return str(self.amount)
+
+
+def number(order: Order) -> int:
+    return order.amount
+
+
+async def produce(mq: raftmq.Client, blocking: sync.Client) -> None:
+    async with mq.producer() as p:
+        await p.send("orders", {"a": 1})  # wrong
+        await p.send("orders", 1)  # wrong
+        await p.send("orders", b"x", key=1.5)  # wrong
+        p.send_nowait("orders", Order(1))  # wrong
+        await p.send_columns("orders", values=[Order(1)])  # wrong
+        await p.send_many("orders", [1, 2], value=Order)  # wrong
+    async with mq.producer(value_serializer=Order.to_json) as orders:
+        await orders.send("orders", b"x")  # wrong
+        await orders.enqueue("orders", "text")  # wrong
+    mq.producer(value_serializer=number)  # wrong
+    numbers: raftmq.Producer[int] = mq.producer(value_serializer=Order.to_json)  # wrong
+    blocking.producer().send("orders", Order(1))  # wrong
+    blocking.producer(value_serializer=Order.to_json).send("orders", b"x")  # wrong
+    blocking.producer(value_serializer=number)  # wrong
+"""
+
+
 def test_right_programs(tmp_path: Path) -> None:
     """All that the documents show, strictly: no complaint."""
     check(RIGHT, tmp_path)
+
+
+def test_values_and_keys(tmp_path: Path) -> None:
+    """Bytes, text and numbers without a serializer, otherwise what it takes; and None."""
+    check(TYPED, tmp_path)
+
+
+def test_wrong_values(tmp_path: Path) -> None:
+    """Objects without a serializer, bytes with one, and functions of another result."""
+    check(WRONG_VALUES, tmp_path)
 
 
 def test_wrong_programs(tmp_path: Path) -> None:
