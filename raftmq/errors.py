@@ -717,10 +717,10 @@ class RemoteProtocolError(RaftmqError):
 
 
 class ForeignProtocol(RemoteProtocolError):
-    """`stranger`: what the other side is, such as "HTTP"."""
+    """`protocol`: that of the other side, such as "HTTP"."""
 
-    def __init__(self, what: str, stranger: str = "") -> None:
-        self.stranger = stranger
+    def __init__(self, what: str, protocol: str = "") -> None:
+        self.protocol = protocol
         super().__init__(what)
 
 

@@ -19,8 +19,8 @@ from raftmq.disk.files import FileSlice, WouldBlock
 from raftmq.errors import ForeignProtocol, RemoteProtocolError, StorageError
 from raftmq.rpc.network import TcpStream, drop_front
 from raftmq.rpc.reply import memory_bytes, payload_length
+from raftmq.wire.foreign import HTTP, HTTP_ANSWER, QUORUM
 from raftmq.wire.frames import FrameReader
-from raftmq.wire.strangers import HTTP, HTTP_ANSWER, QUORUM
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -390,10 +390,10 @@ class Connection:
 
     async def _turn_away(self, error: ForeignProtocol) -> None:
         """Answer HTTP in its own words: else its user searches for the fault elsewhere."""
-        if error.stranger == QUORUM:  # `raftmq quorum status` tries the addresses of brokers
+        if error.protocol == QUORUM:  # `raftmq quorum status` tries the addresses of brokers
             self.end(str(error))
             return
-        if error.stranger == HTTP:
+        if error.protocol == HTTP:
             self.outbox.put(HTTP_ANSWER)
             self.outbox.flush()
         await self.finish(str(error), is_fault=self._warns_of_foreign_protocol())

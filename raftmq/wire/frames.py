@@ -12,7 +12,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.errors import RemoteProtocolError
-from raftmq.wire.strangers import FIRST_BYTES, refuse_strangers
+from raftmq.wire.foreign import FIRST_BYTES, refuse_foreign
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -59,7 +59,7 @@ class FrameReader:
         self._header_bytes_max = header_bytes_max
         self._pieces: list[bytes | bytearray] = []  # of a frame that is not complete yet
         self._buffered_bytes = self._needed_bytes = 0
-        self._first = bytearray()  # of the connection, for `refuse_strangers`
+        self._first = bytearray()  # of the connection, for `refuse_foreign`
 
     @property
     def buffered_bytes(self) -> int:
@@ -82,7 +82,7 @@ class FrameReader:
         """
         if len(self._first) < FIRST_BYTES:
             self._first += data[: FIRST_BYTES - len(self._first)]
-            refuse_strangers(self._first)
+            refuse_foreign(self._first)
         if self._pieces:
             self._keep(data)
             if self._buffered_bytes < self._needed_bytes:

@@ -15,9 +15,9 @@ import msgspec
 from crc32c import crc32c
 
 from raftmq.errors import RemoteProtocolError
+from raftmq.wire.foreign import refuse_foreign
 from raftmq.wire.messages.cluster import VOTERS_MAX
 from raftmq.wire.nesting import Decoder
-from raftmq.wire.strangers import refuse_strangers
 
 PROTOCOL_VERSION = 1  # raised if older nodes must not connect; they refuse each other
 FRAME_HEADER = struct.Struct("<II")  # length, CRC-32C
@@ -263,7 +263,7 @@ class MessageReader:
         self._buffer += data
         if self._is_first:
             self._is_first = len(self._buffer) < FRAME_HEADER.size  # no frame is shorter
-            refuse_strangers(self._buffer, is_quorum=True)
+            refuse_foreign(self._buffer, is_quorum=True)
         messages: list[AnyMessage] = []
         position = 0
         while (message_end := self._end_of_frame(position)) is not None:

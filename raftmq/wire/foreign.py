@@ -1,7 +1,7 @@
 """Which other protocol the first bytes of a connection belong to: HTTP, TLS, Kafka's, the quorum's.
 
-A port in the wrong place of a configuration is an everyday mistake, and "frame of 542393671 bytes"
-says nothing to whoever made it. Looks at the first bytes of a connection only, which belong to a
+A wrong port in a configuration is a common mistake, and "frame of 542393671 bytes" does not explain
+it. Looks at the first bytes of a connection only, which belong to a
 Hello or its answer: these are short, so that no frame of ours looks like one of the others. Pure.
 """
 
@@ -44,7 +44,7 @@ _KAFKA_API_KEYS = 100
 FIRST_BYTES = 10  # of a connection: by these every other protocol is recognized
 
 
-def refuse_strangers(first: bytes | bytearray | memoryview, *, is_quorum: bool = False) -> None:
+def refuse_foreign(first: bytes | bytearray | memoryview, *, is_quorum: bool = False) -> None:
     """
     Args:
         first: the bytes that a connection has brought so far. All but QUORUM is recognized by the
@@ -54,12 +54,12 @@ def refuse_strangers(first: bytes | bytearray | memoryview, *, is_quorum: bool =
     Raises:
         ForeignProtocol: it is the beginning of something else, certainly no frame of raftmq.
     """
-    stranger = _stranger(bytes(first[:FIRST_BYTES]))
-    if stranger and not (is_quorum and stranger == QUORUM):
-        raise ForeignProtocol(_WHAT[stranger], stranger)
+    protocol = _protocol_of(bytes(first[:FIRST_BYTES]))
+    if protocol and not (is_quorum and protocol == QUORUM):
+        raise ForeignProtocol(_WHAT[protocol], protocol)
 
 
-def _stranger(first: bytes) -> str:
+def _protocol_of(first: bytes) -> str:
     """The protocol that begins with these bytes; "" if it may be ours.
 
     Ours begins with a length below 64 KiB in little-endian: its third and fourth byte are 0.
