@@ -98,13 +98,19 @@ def test_what_systemd_hears(cluster: LocalCluster, tmp_path: Path) -> None:
 
 
 def test_few_descriptors(tmp_path: Path) -> None:
-    """A node may open 700 files: it warns of that at its start, and refuses a topic with more
-    partitions than it could hold, before any of them is made."""
+    """A node may open 700 files: it warns of that at its start, and that it takes fewer connections
+    than its settings ask for; it refuses a topic with more partitions than it could hold, before
+    any of them is made."""
     cluster = LocalCluster.open(tmp_path / "cluster", brokers=1, port=0)
     limited = ["sh", "-c", 'ulimit -n 700; exec "$@"', "sh", *broker(cluster, 1)]
     raftmq = [sys.executable, "-m", "raftmq", "-b", cluster.bootstrap]
     with subprocess.Popen(
-        limited, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        limited,
+        cwd=PROJECT,
+        env=os.environ | {"RAFTMQ_LIMITS__CONNECTIONS_MAX": "5000"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("ready: node 1")
@@ -116,6 +122,8 @@ def test_few_descriptors(tmp_path: Path) -> None:
         log = process.communicate()[1]
     cluster.close()
     assert "warning: few file descriptors: limit=700" in log
+    assert "WARNING raftmq.broker connections: max=" in log
+    assert " wanted=5000 " in log
     assert made.returncode != 0
     assert "LimitNOFILE" in made.stderr
 
