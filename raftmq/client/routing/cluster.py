@@ -186,7 +186,7 @@ class Sources(NamedTuple):
         """Answers, one of them of `version` or newer, unless no known broker is so new.
 
         Raises:
-            Unreachable: no broker has answered; names all of them and their errors.
+            Unreachable: no broker has answered with metadata; names all of them and their errors.
         """
         now = anyio.current_time()
         order = self.experience.in_order(known, now=now, random=self.random)
@@ -202,7 +202,9 @@ class Sources(NamedTuple):
             replies, more = await _ask_all(by_address, version)
             problems += more
         if not replies:
-            raise Unreachable(f"no broker has answered: {'; '.join(map(str, problems))}")
+            told = "; ".join(map(str, problems))
+            has = "metadata yet" if NO_METADATA in told else "answered"
+            raise Unreachable(f"no broker has {has}: {told}")
         return replies
 
     async def _ask_known(self, broker_id: int, question: Metadata) -> MetadataReply:
