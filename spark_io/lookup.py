@@ -87,15 +87,19 @@ BEHIND_SECONDS, LOOK_SECONDS = 5.0, 0.25
 
 
 class Lookup:
-    """Asks a cluster by the admin client, and closes the connection at the end."""
+    """Asks a cluster by the admin client, and closes the connection at the end.
 
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
+    Args:
+        option: the option that sets how long to retry, for errors; None: there is none.
+    """
+
+    def __init__(self, options: SourceOptions, *, option: str | None = "retryTimeoutMs") -> None:
+        self._options, self._option = options, option
         self._client: sync.Client | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # A connection cannot be pickled: each process opens its own.
-        return {"_options": self._options, "_client": None}
+        return {**vars(self), "_client": None}
 
     def __enter__(self) -> Self:
         return self
@@ -180,8 +184,12 @@ class Lookup:
         return {key: offset for key, offset in offsets.items() if offset is not None}
 
     def _retried(self, question: Callable[[Admin], T]) -> T:
+        # An outage is waited for longer than a wrong address takes to be reported.
+        client = retried(self._connected, self._options.contact_seconds, option=self._option)
         seconds = self._options.retry_seconds
-        return retried(lambda: question(self._connected().admin.with_timeout(seconds)), seconds)
+        return retried(
+            lambda: question(client.admin.with_timeout(seconds)), seconds, option=self._option
+        )
 
     def _connected(self) -> sync.Client:
         if self._client is None:
@@ -214,41 +222,48 @@ def _check_there(counts: Mapping[str, int], keys: Iterable[Key]) -> None:
 
 
 # -- The topic of a write -------------------------------------------------------------------------
-# A write to a topic that does not exist is refused while it is planned: no task begins.
+# A write to a topic that does not exist, or by a wrong address, is refused while it is planned: no
+# task begins.
 
 
-# Seconds in which to find out. Shorter than tasks try: where no broker answers, they find out.
-PLAN_SECONDS = 5.0
+# Seconds in which to find out, before a batch, and before each microbatch: shorter than tasks try.
+BATCH_SECONDS, STREAM_SECONDS = 10.0, 5.0
 
 
-def check_topic(options: SinkOptions) -> None:
+def check_topic(options: SinkOptions, *, is_stream: bool) -> None:
     """Whether the option `topic` names a topic. Rows that name their own are not known yet.
 
+    Args:
+        is_stream: that no broker answers is left to the tasks, which go on for longer: a query
+            must outlast what the microbatches before it have outlasted.
+
     Raises:
-        UnknownTopicOrPartition: there is none. That no broker answers is left to the tasks.
+        UnknownTopicOrPartition: there is none.
+        RaftmqError: no broker has answered.
     """
     if options.topic is None:
         return
+    seconds = STREAM_SECONDS if is_stream else BATCH_SECONDS
     try:
-        _look_for(options.bootstrap, options.topic, options.client_id)
+        _look_for(options.bootstrap, options.topic, options.client_id, seconds)
     except UnknownTopicOrPartition:
         raise
     except RaftmqError as error:
-        if not is_passing(error):
+        if not (is_stream and is_passing(error)):
             raise
         logger.warning("topic %s is looked for by the tasks: %s", options.topic, error)
 
 
 # Each microbatch is planned anew, and twice; Spark uses its planning processes again.
 @cache
-def _look_for(bootstrap: tuple[str, ...], topic: str, client_id: str) -> None:
+def _look_for(bootstrap: tuple[str, ...], topic: str, client_id: str, seconds: float) -> None:
     asked = {
         "bootstrap.servers": ",".join(bootstrap),
         "subscribe": topic,
         "kafka.client.id": client_id,
-        "retryTimeoutMs": f"{PLAN_SECONDS * 1000:.0f}",
+        "retryTimeoutMs": f"{seconds * 1000:.0f}",
     }
-    with Lookup(source_options(asked, is_stream=False)) as lookup:
+    with Lookup(source_options(asked, is_stream=False), option=None) as lookup:
         lookup.keys()
 
 

@@ -198,7 +198,7 @@ class RaftmqDataSource(DataSource):
         options = sink_options(self.options, is_stream=is_stream)
         columns = [(field.name, field.dataType.simpleString()) for field in schema]
         check_columns(columns, has_topic=options.topic is not None)
-        check_topic(options)
+        check_topic(options, is_stream=is_stream)
         return options
 
     def _is_on(self, name: str) -> bool:

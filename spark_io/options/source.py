@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 TRIGGER_DELAY_SECONDS = 900.0  # Spark's default of maxTriggerDelay, 15m
 RETRY_MS, RETRY_MS_MAX = 60_000, 86_400_000  # a minute outlasts a failover; a day at most
+CONTACT_MS = 10_000  # where no broker has answered yet, the address may be wrong
 LABEL, LABEL_CHARS_MAX = "spark", 200  # cut, as queries may have names of any length
 _OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 
@@ -51,6 +52,7 @@ class SourceOptions:
     include_headers, include_tags: have a column for them.
     client_id: a label for the logs of brokers.
     retry_seconds: how long to retry while a partition has no leader or no broker answers.
+    contact_seconds: how long the driver retries before any broker has answered.
     consumer: options of raftmq's consumer that differ from its defaults.
     """
 
@@ -70,6 +72,7 @@ class SourceOptions:
     include_tags: bool = False
     client_id: str = LABEL
     retry_seconds: float = RETRY_MS / 1000
+    contact_seconds: float = CONTACT_MS / 1000
     consumer: dict[str, Any] = field(default_factory=dict)
 
 
@@ -83,6 +86,7 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
     bootstrap = bootstrap_of(reader)
     starting, ending = positions(reader, is_stream=is_stream)
     delay = reader.seconds("maxTriggerDelay")
+    retry_ms = reader.number(*RETRY_TIMEOUT, low=1, high=RETRY_MS_MAX)
     found = SourceOptions(
         bootstrap=bootstrap,
         assign=reader.json("assign", parse=_assigned),
@@ -99,7 +103,8 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
         include_headers=reader.flag("includeHeaders"),
         include_tags=reader.flag("includeTags"),
         client_id=label_of(reader),
-        retry_seconds=(reader.number(*RETRY_TIMEOUT, low=1, high=RETRY_MS_MAX) or RETRY_MS) / 1000,
+        retry_seconds=(retry_ms or RETRY_MS) / 1000,
+        contact_seconds=(retry_ms or CONTACT_MS) / 1000,
         consumer=reader.client_numbers(CONSUMER),
     )
     _check(reader, found)

@@ -184,11 +184,18 @@ def test_a_topic_that_there_is_not(server: Server, caplog: pytest.LogCaptureFixt
     assert caplog.messages == []
 
 
-def test_no_broker_answers_while_a_write_is_planned(caplog: pytest.LogCaptureFixture) -> None:
-    """Tasks ask for longer: planning leaves it to them, and says so."""
+def test_no_broker_answers_while_a_write_is_planned(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch is refused, as the address may be wrong, which the error names. Of a stream that is
+    left to the tasks, which ask for longer: planning says so."""
+    monkeypatch.setattr("spark_io.lookup.BATCH_SECONDS", 1.0)
     with testing.broker() as server:
         server.kill_node(1)
-        with caplog.at_level(logging.WARNING, "spark_io"):
+        with pytest.raises(Unreachable, match=f"no broker has answered: {server.bootstrap}: ") as e:
             source(server, topic="t").writer(struct("value"), overwrite=False)
+        assert e.value.__notes__ == ["tried for 1 s"]
+        with caplog.at_level(logging.WARNING, "spark_io"):
+            source(server, topic="t").streamWriter(struct("value"), overwrite=False)
     [told] = [text for text in caplog.messages if "looked for by the tasks" in text]
     assert told.startswith("topic t is looked for by the tasks: ")

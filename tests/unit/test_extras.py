@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -120,6 +121,24 @@ def test_a_command_without_its_extra_is_one_line(
     assert done.returncode == 1
     assert done.stderr.startswith(f"raftmq: {line}, which ")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("job", ["export", "replay", "bulk_load"])
+def test_a_job_without_its_extra_is_one_line(job: str, tmp_path: Path) -> None:
+    """`python -m spark_io.jobs.export` where only the client is installed: no traceback."""
+    (tmp_path / "sitecustomize.py").write_text(HIDDEN.format(names=["pyspark", "pyarrow"]))
+    done = subprocess.run(
+        [sys.executable, "-m", f"spark_io.jobs.{job}", "--help"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"{job}: the data source for Spark needs pyarrow and pyspark, which are not installed:"
+        " pip install 'raftmq[spark]'\n"
+    )
 
 
 @pytest.mark.parametrize("verb", [["quorum", "status"], ["topic", "list"], ["group", "list"]])

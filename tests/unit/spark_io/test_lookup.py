@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from raftmq.client.administration.results import TopicSummary
-from raftmq.errors import UnknownTopicOrPartition
+from raftmq.errors import UnknownTopicOrPartition, Unreachable
 from spark_io.lookup import BEHIND_SECONDS, LOOK_SECONDS, Lookup, _check_there
 from spark_io.options.source import source_options
 from tests.unit.spark_io.tasks import sent_away
@@ -31,6 +32,18 @@ def test_it_travels_and_is_closed_as_often_as_anybody_likes() -> None:
     assert arrived._options == lookup._options
     for each in (lookup, arrived, arrived):
         each.close()
+
+
+def test_an_address_at_which_no_broker_is() -> None:
+    """Before any broker has answered, the driver gives up sooner; the error names the address."""
+    options = source_options(NOBODY, is_stream=False)
+    assert (options.contact_seconds, options.retry_seconds) == (10.0, 60.0)
+    given = source_options({**NOBODY, "retryTimeoutMs": "2000"}, is_stream=False)
+    assert (given.contact_seconds, given.retry_seconds) == (2.0, 2.0)
+    lookup = Lookup(replace(options, contact_seconds=0.0))
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1: ") as caught:
+        lookup.keys()
+    assert caught.value.__notes__ == ["tried for 0 s (retryTimeoutMs)"]
 
 
 class Behind:
