@@ -114,8 +114,9 @@ def status(output: str, timeout: float, bootstrap: str | None) -> int:
 def leaders(balance: bool, output: str, timeout: float, bootstrap: str | None) -> int:
     """Show which partitions others lead than their preferred leaders, and elect these.
 
-    The preferred leader of a partition is its first replica. After a restart another one leads;
-    brokers give leadership back by themselves within five minutes, and --balance does so at once.
+    The preferred leader of a partition is its first replica. After a restart another one leads.
+    The cluster gives leadership back by itself, within five minutes, to a broker that lacks more
+    than a tenth of the partitions that it should lead; --balance does so at once, and for all.
 
     Exit code 1 if a preferred leader was not elected, as one is not that is down or not in sync.
     """

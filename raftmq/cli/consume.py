@@ -42,22 +42,22 @@ COUNT = click.IntRange(min=1)
     value_base64 stands in place of key or value. What there is not is null. Timestamps are
     milliseconds since 1970-01-01 UTC, -1 for none.
 
-    Exit codes: 1 if the reader of stdout has gone (as `head` does; without a word), 3 if there is
-    no such topic or partition, 5 if no broker was reached, 130
-    interrupted, 143 ended by SIGTERM.
+    Exit codes: 1 if the reader of stdout has gone (as `head` does; no message is printed), 3 if
+    there is no such topic or partition, 5 if no broker was reached or, with -e, if some partition
+    could not be read to its end, 130 interrupted, 143 ended by SIGTERM.
     """)
 )
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
 @click.option(
     "-o",
     "--offset",
-    metavar="earliest|latest|N|-N|@TIME",
-    help="Where to begin: with the oldest records; with what comes from now on; at an offset; N"
-    " offsets before the end of each partition; or at a time, like @-1h30m (so long ago; w, d, h,"
-    " m, s, ms), @2026-11-21T10:00:00Z, @2026-11-21T10:00 by this machine's time zone, or @ and"
-    " milliseconds since 1970. -N counts offsets, not records: control batches, which named"
-    " producers write, take some, too, so that fewer than N records may come. The default is"
-    " latest, and earliest where -e is given.",
+    metavar="WHERE",
+    help="Where to begin. earliest: with the oldest records. latest: with what comes from now on."
+    " N: at an offset. -N: so many offsets before the end of each partition. @TIME: at a time, like"
+    " @-1h30m (so long ago; w, d, h, m, s, ms), @2026-11-21T10:00:00Z, @2026-11-21T10:00 by this"
+    " machine's time zone, or @ and milliseconds since 1970. -N counts offsets, not records:"
+    " control batches, which named producers write, take some, too, so that fewer than N records"
+    " may come. The default is latest, and earliest where -e is given.",
 )
 @click.option(
     "-p",
@@ -66,7 +66,7 @@ COUNT = click.IntRange(min=1)
     type=PARTITION,
     metavar="N",
     multiple=True,
-    help="Only this one. May be repeated.",
+    help="Only this partition. May be repeated.",
 )
 @click.option("-n", "--count", type=COUNT, metavar="N", help="End after N records.")
 @click.option(
@@ -74,7 +74,8 @@ COUNT = click.IntRange(min=1)
     "--exit-at-end",
     "until_end",
     is_flag=True,
-    help="End where the partitions have ended when the command was called.",
+    help="End where the partitions have ended when the command was called. Partitions whose leaders"
+    " do not answer are left out after some seconds, and named on stderr in the end.",
 )
 @click.option(
     "-f",

@@ -133,6 +133,8 @@ def lag(name: str, watch: bool, output: str, timeout: float, bootstrap: str | No
 
     raftmq group reset-offsets billing --to earliest --dry-run
 
+    raftmq group reset-offsets billing --to latest --yes
+
     raftmq group reset-offsets billing --to @-2h --topic orders
 
     raftmq group reset-offsets billing --shift -100 --topic orders --partition 0 --yes
@@ -181,11 +183,11 @@ def reset_offsets(
     timeout: float,
     bootstrap: str | None,
 ) -> int:
-    """Let a group without members go on elsewhere.
+    """Set the offsets at which a group goes on. It must have no members: stop them first.
 
-    Without --topic, the partitions for which the group has committed something. A new offset lies
-    within the log: for one that is beyond its end the end is taken, for one before its start the
-    start. stderr says so, and the offset that was asked for stands in the table.
+    Without --topic, of the partitions for which the group has committed something. A new offset
+    lies within the log: for one that is beyond its end the end is taken, for one before its start
+    the start. stderr says so, and the offset that was asked for stands in the table.
 
     Shows what would be done and asks; without a terminal it refuses unless --yes or --dry-run is
     given. If an offset changes meanwhile, nothing is done.

@@ -42,6 +42,8 @@ class Acks(click.ParamType[Any]):
     epilog=cleandoc(r"""
     Examples:
 
+    echo paid | raftmq produce orders -k c-17
+
     raftmq produce orders < orders.txt
 
     tail -F app.log | raftmq produce logs -z zstd --acks 1
@@ -65,10 +67,28 @@ class Acks(click.ParamType[Any]):
     r" \t, \xNN and so on.",
 )
 @click.option(
-    "-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="May be repeated."
+    "-H",
+    "--header",
+    "headers",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A header of all records. May be repeated.",
 )
-@click.option("-t", "--tag", "tags", metavar="TAG", multiple=True, help="May be repeated.")
-@click.option("-p", "--partition", type=PARTITION, metavar="N", help="Else as the key says.")
+@click.option(
+    "-t",
+    "--tag",
+    "tags",
+    metavar="TAG",
+    multiple=True,
+    help="A tag of all records. May be repeated.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    type=PARTITION,
+    metavar="N",
+    help="Send all records to it. Else the key of each decides; batches without keys are spread.",
+)
 @click.option(
     "-F",
     "--file",
@@ -86,9 +106,7 @@ class Acks(click.ParamType[Any]):
     show_default=True,
     help=r"What ends a record. Takes \0, \xNN and so on.",
 )
-@click.option(
-    "-Z", "--null", "is_null", is_flag=True, help="An empty value, or key, is sent as none at all."
-)
+@click.option("-Z", "--null", "is_null", is_flag=True, help="Send an empty value, or key, as null.")
 @click.option(
     "--acks",
     type=Acks(),
@@ -97,8 +115,12 @@ class Acks(click.ParamType[Any]):
     show_default=True,
     help="How many replicas must hold a record before it counts; all: every one that is in sync.",
 )
-@click.option("-z", "--compression", type=click.Choice(CODECS), help="Of whole batches.")
-@click.option("--preset", type=click.Choice(PRESETS), help="Settings that belong together.")
+@click.option("-z", "--compression", type=click.Choice(CODECS), help="Compress batches.")
+@click.option(
+    "--preset",
+    type=click.Choice(PRESETS),
+    help="high_throughput waits 20 ms for fuller batches; low_latency sends each record at once.",
+)
 @click.option(
     "--timeout",
     type=NumberRange(min=0.001, max=1e6),

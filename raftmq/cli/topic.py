@@ -55,7 +55,7 @@ def list_(output: str, timeout: float, bootstrap: str | None) -> int:
 
     records: offsets from the start to the end of the leaders' logs. Markers take offsets, too, so
     there may be fewer records. bytes: of these logs on disk; each further replica needs as many
-    again. A - stands where a broker did not answer, or is too old to tell.
+    again. A - stands where a broker did not answer, or is too old to report sizes.
     """
     from raftmq.cli.clusters.topic_reads import list_topics
 
@@ -109,20 +109,22 @@ def describe(names: tuple[str, ...], output: str, timeout: float, bootstrap: str
     """)
 )
 @NAME
-@click.option("-p", "--partitions", type=PARTITION_COUNT, metavar="N", help="Else 1.")
+@click.option("-p", "--partitions", type=PARTITION_COUNT, metavar="N", help="How many; else 1.")
 @click.option(
     "-r",
     "--replication-factor",
     type=REPLICATION_FACTOR,
     metavar="N",
     help="Copies of each record, on as many brokers; else 3, or one on each node where the cluster"
-    " has fewer. While one of these is down, it has to be said.",
+    " has fewer. Required while one of the brokers for these is down.",
 )
 @_config_option(
     "A setting of the topic. Keys in .ms take 7d, 12h, 1h30m, too, those in .bytes 64MiB, 1GB. May"
     " be repeated; `topic describe` lists all."
 )
-@click.option("--if-not-exists", is_flag=True, help="Be content if there is one already.")
+@click.option(
+    "--if-not-exists", is_flag=True, help="Succeed if there is one already, and leave it as it is."
+)
 @output_option()
 @connection_options
 def create(
@@ -286,6 +288,9 @@ def trim(
     raftmq topic restart-empty orders
 
     raftmq topic restart-empty orders -p 3 --yes
+
+    JSON: one object per line, for each partition without a leader. It has name, partition, outcome
+    (elected, led already, failed) and error, which is null where there is none.
     """)
 )
 @NAME

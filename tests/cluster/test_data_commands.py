@@ -258,6 +258,25 @@ def test_a_leader_that_is_killed() -> None:
             assert reader.wait(PATIENCE_SECONDS) == 0
 
 
+def test_partitions_that_nobody_can_read() -> None:
+    """A broker of three is dead, and each partition has one replica: -e prints what can be read,
+    with a group, too, then names the others, and fails."""
+    with cluster(3) as server:
+        here = Here(server)
+        topic = here.topic(partitions=3, replication_factor=1)
+        for partition in range(3):
+            here.run("produce", topic, "-p", partition, stdin=b"%d\n" % partition)
+        dead = server.leader_of(topic, 1)
+        assert dead is not None
+        left = [b"%d" % one for one in range(3) if server.leader_of(topic, one) != dead]
+        server.kill_node(dead)
+        for options in ([], ["-g", "billing", "-o", "earliest"]):
+            result = here.run("consume", topic, "-e", *options, exit_code=5)
+            assert sorted(result.stdout.splitlines()) == left
+            told = result.stderr.splitlines()[-1]
+            assert told.startswith(b"raftmq: not read to the end: " + topic.encode() + b" 1 (")
+
+
 def test_records_that_are_refused(here: Here) -> None:
     """One that is too large ends it; those before it are delivered, and counted."""
     topic = here.topic()

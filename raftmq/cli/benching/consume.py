@@ -24,6 +24,7 @@ from raftmq.cli.data.consume_run import (
     show_rates,
     take,
 )
+from raftmq.cli.data.log_bounds import check_all_read
 from raftmq.cli.data.offset_option import From, StartPlace
 from raftmq.cli.data.topic_check import check_there
 
@@ -48,7 +49,8 @@ class ConsumePlan(NamedTuple):
 async def bench_consume(client: Client, plan: ConsumePlan) -> Row:
     await check_there(client, plan.topic)
     wish = ConsumeOrder((plan.topic,), From(StartPlace.START), (), plan.records_max, until_end=True)
-    ranges = await find_ranges(client, wish)
+    ranges, silent = await find_ranges(client, wish)
+    check_all_read(silent)
     there = sum((one.end or one.start) - one.start for one in ranges.values())
     run = ConsumeBench(
         RemainingRecords(ranges, plan.records_max), min(there, plan.records_max or there)

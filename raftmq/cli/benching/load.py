@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 
 from raftmq.cli.data.topic_check import check_there
+from raftmq.cli.terminal.program import as_called
 from raftmq.errors import RaftmqError, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
@@ -123,7 +124,5 @@ async def _delete(client: Client, name: str) -> None:
         reason = str(error)
     finally:  # also after another Ctrl-C
         if reason is not None:
-            sys.stderr.write(
-                f"raftmq: topic {name} may be left, as deleting it has failed ({reason}): "
-                f"`raftmq topic delete {name}`\n"
-            )
+            told = f"topic {name} may be left, as deleting it has failed ({reason})"
+            sys.stderr.write(as_called(f"raftmq: {told}: `raftmq topic delete {name}`\n"))

@@ -23,7 +23,7 @@ from raftmq.cli.clusters.connected import (
 )
 from raftmq.cli.clusters.topic_reads import counted
 from raftmq.cli.terminal.exits import CommandError, ExitCode
-from raftmq.cli.terminal.output import Row, write_json
+from raftmq.cli.terminal.output import Row, show_partitions, write_items, write_json
 from raftmq.cli.terminal.program import as_called
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from raftmq.client.client import Client
 
 WAIT_SECONDS = 0.5  # between checks of --wait: a script's start is delayed by as much
-NAMED_MAX = 10  # partitions named in a line; JSON has all of them
+NAMED_MAX, PARTITIONS_MAX = 10, 1000  # topics and partitions named in a line; JSON has all of them
 SPANS = (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1_000))
 
 
@@ -97,8 +97,9 @@ def _report(look: HealthOptions, health: Health) -> int:
     if look.as_json:
         write_json([_object(health)])
     else:
-        sys.stdout.write("\n".join(_lines(health)) + "\n")
-        sys.stdout.flush()
+        verdict, *told = _lines(health)
+        sys.stdout.write(f"{verdict}\n")
+        write_items(told)
     return ExitCode.OK if health.is_healthy else ExitCode.UNHEALTHY
 
 
@@ -109,7 +110,7 @@ def _lines(health: Health) -> list[str]:
     )
     found = problems_of(health)
     told = [*found, *(f"warning: {each}" for each in warnings_of(health))]
-    return [f"{'unhealthy' if found else 'healthy'}: {what}", *(f"  {each}" for each in told)]
+    return [f"{'unhealthy' if found else 'healthy'}: {what}", *told]
 
 
 def problems_of(health: Health) -> list[str]:
@@ -122,7 +123,7 @@ def problems_of(health: Health) -> list[str]:
             )
         )
     if health.leaderless:
-        found.append(f"no leader for {_named(health.leaderless)}: not to be written, nor read")
+        found.append(f"no leader, so neither written nor read: {_named(health.leaderless)}")
     if health.brokers_down:
         down = _at(health, health.brokers_down)
         found.append(f"{'broker' if len(health.brokers_down) == 1 else 'brokers'} down: {down}")
@@ -174,7 +175,12 @@ def _span(milliseconds: int) -> str:
 
 
 def _named(partitions: Sequence[AilingPartition]) -> str:
-    return _listed([f"{one.topic}-{one.partition}" for one in partitions])
+    """`orders 0-59; returns 3; and 7 more partitions`"""
+    topics = list(dict.fromkeys(one.topic for one in partitions))[:NAMED_MAX]
+    named = [(one.topic, one.partition) for one in partitions if one.topic in topics]
+    named = named[:PARTITIONS_MAX]
+    more = len(partitions) - len(named)
+    return show_partitions(named) + (f"; and {counted(more, 'more partition')}" if more else "")
 
 
 def _listed(names: Sequence[str]) -> str:

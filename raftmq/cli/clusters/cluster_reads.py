@@ -48,8 +48,7 @@ def show_status(bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
         )
 
     seen = run_admin(ask, bootstrap, timeout)
-    if seen.details.controller_id is None:
-        sys.stderr.write(as_called(f"raftmq: {STALE}\n"))
+    _warn_if_stale(seen.details)
     if as_json:
         write_json(_status_objects(seen))
         return ExitCode.OK
@@ -65,8 +64,7 @@ def show_status(bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
 
 def show_info(bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
     details = run_admin(lambda admin: admin.describe_cluster(), bootstrap, timeout)
-    if details.controller_id is None:
-        sys.stderr.write(as_called(f"raftmq: {STALE}\n"))
+    _warn_if_stale(details)
     if as_json:
         write_json([_info_object(details)])
         return ExitCode.OK
@@ -77,6 +75,11 @@ def show_info(bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
     )
     write_table(LISTENER_TITLES, _listener_rows(details))
     return ExitCode.OK
+
+
+def _warn_if_stale(details: ClusterDetails) -> None:
+    if details.controller_id is None:
+        sys.stderr.write(as_called(f"raftmq: {STALE}\n"))
 
 
 def _status_objects(seen: ClusterSnapshot) -> Iterator[Row]:

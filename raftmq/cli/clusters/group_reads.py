@@ -10,17 +10,17 @@ import sys
 from contextlib import asynccontextmanager
 from difflib import get_close_matches
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.cli.clusters.connected import run_admin, watch
-from raftmq.cli.clusters.topic_reads import counted
+from raftmq.cli.clusters.topic_reads import check_none_missing, counted, each_there
 from raftmq.cli.terminal.exits import ExitCode
 from raftmq.cli.terminal.output import (
     NOTHING,
     Row,
     check_can_ask,
     confirm,
+    show_partitions,
     shown,
     table_width,
     write_json,
@@ -32,7 +32,7 @@ from raftmq.client.administration.groups.descriptions import check_empty
 from raftmq.errors import GroupIdNotFound, RaftmqError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from raftmq.client.administration.admin import Admin
     from raftmq.client.administration.results import (
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
         GroupMember,
         GroupSummary,
         PartitionLag,
-        TopicPartition,
     )
 
 
@@ -97,20 +96,21 @@ def describe_groups(
     for name in names:
         check_group(name)
 
-    async def ask(admin: Admin) -> list[GroupDetails]:
-        found = []
-        for name in dict.fromkeys(names):
+    async def ask(admin: Admin) -> tuple[list[GroupDetails], list[str]]:
+        async def describe(name: str) -> GroupDetails:
             async with hinting(admin, name):
-                found.append(await admin.describe_group(name))
-        return found
+                return await admin.describe_group(name)
 
-    found = run_admin(ask, bootstrap, timeout)
+        return await each_there(names, describe)
+
+    found, missing = run_admin(ask, bootstrap, timeout)
     if as_json:
         write_json(map(_details_object, found))
-        return ExitCode.OK
-    for number, group in enumerate(found):
-        sys.stdout.write("\n" if number else "")
-        _write_details(group)
+    else:
+        for number, group in enumerate(found):
+            sys.stdout.write("\n" if number else "")
+            _write_details(group)
+    check_none_missing(missing)
     return ExitCode.OK
 
 
@@ -189,23 +189,6 @@ def short_member(member: GroupMember) -> str:
     return f"{shown(name, MEMBER_CHARS_MAX - UNIQUE_CHARS - 1)}-{unique[:UNIQUE_CHARS]}"
 
 
-def show_partitions(partitions: Sequence[TopicPartition]) -> str:
-    """`orders 0-2,5; returns 0`"""
-    topics = groupby(sorted(partitions), key=lambda one: one[0])
-    return "; ".join(f"{topic} {_runs(number for _, number in each)}" for topic, each in topics)
-
-
-def _runs(numbers: Iterable[int]) -> str:
-    runs: list[list[int]] = []
-    for number in numbers:
-        # The next number of a range: `0-2`, in place of `0,1,2`.
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1][1:] = [number]
-        else:
-            runs.append([number])
-    return ",".join("-".join(map(str, run)) for run in runs)
-
-
 # -- Group delete ---------------------------------------------------------------------------------
 # `raftmq group delete`: check all groups, ask once, print a line about each that was deleted.
 
@@ -221,12 +204,15 @@ def delete_groups(
 
     async def look(admin: Admin) -> dict[str, int]:
         """The number of offsets of each group."""
-        found = {}
-        for name in names:
+
+        async def count(name: str) -> tuple[str, int]:
             async with hinting(admin, name):
                 check_empty(await admin.describe_group(name), "delete it")
-                found[name] = len(await admin.group_offsets(name))
-        return found
+                return name, len(await admin.group_offsets(name))
+
+        found, missing = await each_there(names, count)
+        check_none_missing([*missing, "nothing was deleted"] if missing and found else missing)
+        return dict(found)
 
     async def delete(admin: Admin) -> None:
         for name in names:

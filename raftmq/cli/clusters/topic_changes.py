@@ -122,8 +122,9 @@ def delete_topics(
         known = {one.name: one for one in await admin.list_topics()}
         missing = [name for name in names if name not in known]
         if missing:
+            rest = "; nothing was deleted" if len(names) > len(missing) else ""
             raise UnknownTopicOrPartition(
-                f"no topic {', '.join(missing)}: `raftmq topic list` shows what there is"
+                f"no topic {', '.join(missing)}: `raftmq topic list` shows what there is{rest}"
             )
         return [known[name] for name in names]
 

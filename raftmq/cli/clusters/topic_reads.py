@@ -6,18 +6,19 @@ Reads only.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from raftmq.cli.clusters.connected import run_admin
-from raftmq.cli.terminal.exits import ExitCode
+from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import Row, write_json, write_table
 from raftmq.cli.terminal.program import as_called
 from raftmq.client.administration.checks import check_topic
+from raftmq.errors import GroupIdNotFound, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from raftmq.client.administration.admin import Admin
     from raftmq.client.administration.results import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         TopicSummary,
     )
 
+T = TypeVar("T")
 LIST_TITLES = (
     "topic", "partitions", "replicas", "records", "bytes", "under-replicated", "leaderless",
 )  # fmt: skip
@@ -66,19 +68,41 @@ def describe_topics(
     for name in names:
         check_topic(name)
 
-    async def ask(admin: Admin) -> tuple[list[TopicDetails], Mapping[str, TopicSize]]:
-        topics = [await admin.describe_topic(name) for name in dict.fromkeys(names)]
-        return topics, await admin.topic_sizes(names)
+    async def ask(admin: Admin) -> tuple[list[TopicDetails], Mapping[str, TopicSize], list[str]]:
+        topics, missing = await each_there(names, admin.describe_topic)
+        known = [topic.name for topic in topics]
+        return topics, await admin.topic_sizes(known) if known else {}, missing
 
-    topics, sizes = run_admin(ask, bootstrap, timeout)
+    topics, sizes, missing = run_admin(ask, bootstrap, timeout)
     found = [(topic, _size_of(topic, sizes)) for topic in topics]
     if as_json:
         write_json(_details_object(topic, size) for topic, size in found)
-        return ExitCode.OK
-    for number, (topic, size) in enumerate(found):
-        sys.stdout.write("\n" if number else "")
-        _write_details(topic, size)
+    else:
+        for number, (topic, size) in enumerate(found):
+            sys.stdout.write("\n" if number else "")
+            _write_details(topic, size)
+    check_none_missing(missing)
     return ExitCode.OK
+
+
+async def each_there(
+    names: Iterable[str], ask: Callable[[str], Awaitable[T]]
+) -> tuple[list[T], list[str]]:
+    """The answers about those that exist, each once; and a line about each of the others."""
+    found: list[T] = []
+    missing: list[str] = []
+    for name in dict.fromkeys(names):
+        try:
+            found.append(await ask(name))
+        except (GroupIdNotFound, UnknownTopicOrPartition) as error:
+            missing.append(str(error))
+    return found, missing
+
+
+def check_none_missing(missing: Sequence[str]) -> None:
+    """Called after the others were printed. Raises CommandError, with a line for each."""
+    if missing:
+        raise CommandError("\n".join(missing), ExitCode.NOT_FOUND)
 
 
 def _size_of(

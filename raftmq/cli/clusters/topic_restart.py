@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from raftmq.cli.clusters.connected import run_admin
 from raftmq.cli.clusters.topic_reads import counted
 from raftmq.cli.terminal.exits import ExitCode
-from raftmq.cli.terminal.output import check_can_ask, confirm, write_json, write_table
+from raftmq.cli.terminal.output import Row, check_can_ask, confirm, write_json, write_table
 from raftmq.client.administration.checks import check_topic
 from raftmq.errors import UnknownTopicOrPartition
 
@@ -60,17 +60,20 @@ def restart_topic(
     if not is_sure:
         for one in found:
             brokers = ", ".join(map(str, one.replicas))
-            sys.stderr.write(f"partition {one.partition}: its records are on broker {brokers}\n")
+            sys.stderr.write(f"partition {one.partition}: its replicas are on brokers {brokers}\n")
     count = counted(len(found), "partition")
     confirm(f"Give up all records of these {count} of topic {name}, for good?", is_sure=is_sure)
     outcomes = run_admin(restart, bootstrap, timeout)
     if as_json:
-        write_json(
-            {"name": name, "partition": one.partition, "outcome": _told(one)} for one in outcomes
-        )
+        write_json(_object(name, one) for one in outcomes)
     else:
         write_table(("partition", "outcome"), [(one.partition, _told(one)) for one in outcomes])
     return ExitCode.FAILED if any(one.error for one in outcomes) else ExitCode.OK
+
+
+def _object(name: str, one: Election) -> Row:
+    error = str(one.error) if one.error else None
+    return {"name": name, "partition": one.partition, "outcome": one.outcome, "error": error}
 
 
 def _told(one: Election) -> str:

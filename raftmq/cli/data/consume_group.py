@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -24,6 +25,7 @@ from raftmq.cli.data.consume_run import (
     say_if_nothing_comes,
     start_of,
 )
+from raftmq.cli.data.log_bounds import check_all_read, find_bounds, give_up_silent
 from raftmq.cli.data.offset_option import StartPlace
 from raftmq.cli.data.record_format import write_readable, write_values
 from raftmq.cli.data.stopping import Stopping
@@ -33,7 +35,10 @@ from raftmq.cli.terminal.output import is_terminal
 from raftmq.errors import IllegalGeneration, RaftmqError, RebalanceInProgress, UnknownMemberId
 
 if TYPE_CHECKING:
-    from raftmq.cli.data.consume_run import ConsumeOrder, Key
+    from collections.abc import Mapping
+
+    from raftmq.cli.data.consume_run import ConsumeOrder
+    from raftmq.cli.data.log_bounds import Key
     from raftmq.cli.data.record_format import Format
     from raftmq.client.client import Client
     from raftmq.client.consumer.batch import ConsumedBatch
@@ -95,11 +100,13 @@ async def _write_wanted(
     *,
     quiet: bool,
 ) -> None:
-    ends: dict[Key, int] | None = None
+    ends: GroupEnds | None = None
     with stopping.breaking_off():
         for topic in wish.topics:
             await check_there(client, topic, ())
-        ends = await _find_ends(client, wish) if wish.until_end else None
+        if wish.until_end:
+            bounds, silent = await find_bounds(client.admin, wish.topics)
+            ends = GroupEnds({key: one.end for key, one in bounds.items()}, silent)
     # Ctrl-C while the topics were checked: no member has joined, there is nothing to leave.
     if stopping.is_wanted:
         return
@@ -107,6 +114,7 @@ async def _write_wanted(
     silence.taken = lambda: sink.blocks
     form = wish.form or (write_readable if sink.is_terminal else write_values)
     is_told = is_terminal("stderr") and not quiet
+    missed: dict[Key, str] = {}
     async with (
         client.consumer(
             *wish.topics,
@@ -121,33 +129,66 @@ async def _write_wanted(
         tasks.start_soon(sink.watch)
         if not quiet and not wish.until_end:
             tasks.start_soon(say_if_nothing_comes, sink, WAITS_FOR)
-        await write_all(consumer, wish, ends, form, sink, stopping)
+        if ends is not None:
+            positions = partial(ends.unread, consumer)
+            tasks.start_soon(give_up_silent, client.admin, positions, ends.give_up)
+        if await write_all(consumer, wish, ends, form, sink, stopping) and ends is not None:
+            missed = ends.missed(consumer)
         tasks.cancel_scope.cancel()
+    check_all_read(missed)
 
 
-async def _find_ends(client: Client, wish: ConsumeOrder) -> dict[Key, int]:
-    found: dict[Key, int] = {}
-    for topic in wish.topics:
-        ends = await client.admin.offsets(topic, "latest")
-        found |= {(topic, partition): end or 0 for partition, end in ends.items()}
-    return found
+class GroupEnds:
+    """Where the partitions ended when the command was called.
+
+    Args:
+        silent: partitions whose ends are not known, and why.
+    """
+
+    def __init__(self, ends: Mapping[Key, int], silent: Mapping[Key, str]) -> None:
+        self._ends, self._silent = dict(ends), dict(silent)
+
+    def unread(self, consumer: Consumer) -> dict[Key, int | None]:
+        """The positions of this member's partitions that are not read to their ends."""
+        positions = {key: consumer.position(*key) for key in consumer.assignment}
+        return {
+            key: position
+            for key, position in positions.items()
+            if key in self._ends and (position is None or position < self._ends[key])
+        }
+
+    def is_reached(self, consumer: Consumer) -> bool:
+        """Without any partitions this member waits for a rebalance."""
+        return bool(consumer.assignment) and not self.unread(consumer)
+
+    def give_up(self, key: Key, why: str) -> None:
+        del self._ends[key]
+        self._silent[key] = why
+
+    def missed(self, consumer: Consumer) -> dict[Key, str]:
+        """This member's partitions that cannot be read to their ends, and why."""
+        return {key: why for key, why in self._silent.items() if key in consumer.assignment}
 
 
 async def write_all(
     consumer: Consumer,
     wish: ConsumeOrder,
-    ends: dict[Key, int] | None,
+    ends: GroupEnds | None,
     form: Format,
     output: Sink,
     stopping: Stopping,
-) -> None:
-    """Until `records_max` are written, the partitions have reached `ends`, or a signal."""
+) -> bool:
+    """Until `records_max` are written, the partitions have reached `ends`, or a signal.
+
+    Returns whether it were the ends.
+    """
     left = wish.records_max
     batches = consumer.batches(max_records=BATCH_RECORDS_MAX)
     while not stopping.is_wanted:
         # Before waiting: the partitions may be empty, or committed to their ends already.
-        if ends is not None and _is_at_the_end(consumer, ends):
-            return await _commit_passed(consumer)
+        if ends is not None and ends.is_reached(consumer):
+            await _commit_passed(consumer)
+            return True
         batch = await _next(batches, stopping, LOOK_SECONDS if ends is not None else PASSED_SECONDS)
         # Nothing came for a while, or a signal came.
         if batch is None:
@@ -160,8 +201,8 @@ async def write_all(
         if written:
             await _commit(consumer, batch if written == len(batch) else list(batch)[written - 1])
         if left is not None and (left := left - written) == 0:
-            return None
-    return None
+            return False
+    return False
 
 
 async def _next(batches: Batches, stopping: Stopping, seconds: float) -> ConsumedBatch | None:
@@ -215,14 +256,6 @@ async def _finish(rest: bytes, output: Sink) -> bool:
             await output.write(rest)
         return True
     return False
-
-
-def _is_at_the_end(consumer: Consumer, ends: dict[Key, int]) -> bool:
-    """Whether its partitions are read to `ends`; without any it waits for a rebalance."""
-    positions = {key: consumer.position(*key) for key in consumer.assignment}
-    return bool(positions) and all(
-        position is not None and position >= ends.get(key, 0) for key, position in positions.items()
-    )
 
 
 def _tell(rebalance: Rebalance) -> None:

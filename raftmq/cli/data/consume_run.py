@@ -13,6 +13,7 @@ import sys
 from bisect import bisect_left
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
@@ -21,6 +22,7 @@ from anyio.to_thread import run_sync
 
 from raftmq.cli.clusters.connected import run_connected
 from raftmq.cli.clusters.wait_reason import WaitedFor, WaitReason
+from raftmq.cli.data.log_bounds import check_all_read, find_bounds, give_up_silent
 from raftmq.cli.data.offset_option import From, StartPlace, parse_from
 from raftmq.cli.data.record_format import (
     Format,
@@ -32,11 +34,13 @@ from raftmq.cli.data.record_format import (
 from raftmq.cli.data.topic_check import check_there
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import is_terminal
+from raftmq.cli.terminal.program import as_called
 from raftmq.client.administration.checks import check_topic
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
+    from raftmq.cli.data.log_bounds import Key, LogBounds
     from raftmq.client.client import Client
     from raftmq.client.consumer.batch import ConsumedBatch
     from raftmq.client.consumer.consumer import Consumer
@@ -67,21 +71,6 @@ def file_of(name: str) -> int:
 # Ends are exclusive. A partition without an end is read for ever. An offset before an end need not
 # be a record: control batches take offsets, too, and are never handed out. So an end is reached by
 # the records that are taken, or by the position of the consumer (`reach`).
-
-
-Key = tuple[str, int]  # topic and partition
-
-
-class LogBounds(NamedTuple):
-    """What a partition holds, and where a time lies in it.
-
-    Attributes:
-        at_time: None: no record is at or after that time, or no time is asked for.
-    """
-
-    start: int
-    end: int
-    at_time: int | None = None
 
 
 class Range(NamedTuple):
@@ -129,12 +118,20 @@ class RemainingRecords:
     Args:
         ranges: of some partitions; from all others every record is taken.
         records_max: of all partitions together; None: no limit.
+        given_up: partitions that have an end and cannot be read, and why.
     """
 
-    def __init__(self, ranges: Mapping[Key, Range], records_max: int | None = None) -> None:
+    def __init__(
+        self,
+        ranges: Mapping[Key, Range],
+        records_max: int | None = None,
+        given_up: Mapping[Key, str] | None = None,
+    ) -> None:
         self._ranges = {key: one for key, one in ranges.items() if not one.is_empty}
         self._open = {key for key, one in self._ranges.items() if one.end is not None}
-        self._has_end = any(one.end is not None for one in ranges.values())
+        self._given_up = dict(given_up or {})
+        ends = [one.end for one in ranges.values()]
+        self._has_end = bool(self._given_up) or any(end is not None for end in ends)
         self._left = records_max
 
     @property
@@ -155,7 +152,7 @@ class RemainingRecords:
                 start = bisect_left(offsets, wanted.first)
             if wanted.end is not None and end_offset >= wanted.end:
                 stop = bisect_left(offsets, wanted.end)
-                self._open.discard(key)
+                self._end(key)
         if self._left is not None:
             stop = min(stop, start + self._left)
             self._left -= max(stop - start, 0)
@@ -175,7 +172,21 @@ class RemainingRecords:
         if position is None or (wanted := self._ranges.get(key)) is None:
             return
         if wanted.end is not None and position >= wanted.end:
-            self._open.discard(key)
+            self._end(key)
+
+    def _end(self, key: Key) -> None:
+        self._open.discard(key)
+        self._given_up.pop(key, None)
+
+    def give_up(self, key: Key, why: str) -> None:
+        """What is left of it is not waited for; it counts as read if it comes nevertheless."""
+        self._open.discard(key)
+        self._given_up[key] = why
+
+    @property
+    def missed(self) -> Mapping[Key, str]:
+        """Partitions that were given up, and why; empty where all records asked for were taken."""
+        return {} if self._left == 0 else self._given_up
 
     def is_open(self, key: Key) -> bool:
         """Whether more of that partition is wanted."""
@@ -358,17 +369,36 @@ async def _write_wanted(
     client: Client, wish: ConsumeOrder, silence: WaitReason, *, quiet: bool
 ) -> None:
     for topic in wish.topics:
-        await check_there(client, topic, () if wish.needs_bounds else wish.partitions)
-    ranges = await find_ranges(client, wish) if wish.needs_bounds else {}
-    extent = RemainingRecords(ranges, wish.records_max)
-    # Empty partitions, or -n 0: no consumer is opened, as it would wait for records.
-    if extent.is_over:
-        beyond = [
-            f"{key[0]}-{key[1]} ends at {one.end}" for key, one in ranges.items() if one.is_beyond
-        ]
-        if beyond and not quiet:
-            click.echo(f"raftmq: nothing to read from there on: {', '.join(beyond[:10])}", err=True)
-        return
+        await check_there(client, topic, wish.partitions)
+    ranges, silent = await find_ranges(client, wish) if wish.needs_bounds else ({}, {})
+    extent = RemainingRecords(ranges, wish.records_max, silent)
+    # Empty partitions: no consumer is opened, as it would wait for records.
+    if not extent.is_over:
+        await _write_records(client, wish, ranges, extent, silence, quiet=quiet)
+    elif not quiet:
+        _tell_beyond(ranges)
+    check_all_read(extent.missed)
+
+
+def _tell_beyond(ranges: Mapping[Key, Range]) -> None:
+    beyond = [
+        f"{topic}-{partition} ends at {one.end}"
+        for (topic, partition), one in ranges.items()
+        if one.is_beyond
+    ]
+    if beyond:
+        click.echo(f"raftmq: nothing to read from there on: {', '.join(beyond[:10])}", err=True)
+
+
+async def _write_records(
+    client: Client,
+    wish: ConsumeOrder,
+    ranges: Mapping[Key, Range],
+    extent: RemainingRecords,
+    silence: WaitReason,
+    *,
+    quiet: bool,
+) -> None:
     sink = Sink()
     silence.taken = lambda: sink.blocks
     form = wish.form or (write_readable if sink.is_terminal else write_values)
@@ -377,6 +407,9 @@ async def _write_wanted(
         async with anyio.create_task_group() as tasks:
             if not quiet and not wish.until_end:
                 tasks.start_soon(say_if_nothing_comes, sink, waits_for(wish.begin))
+            if wish.until_end:
+                positions = partial(_positions, consumer, extent)
+                tasks.start_soon(give_up_silent, client.admin, positions, extent.give_up)
             # Ends the command when the reader has gone, also while no records come.
             tasks.start_soon(sink.watch)
             await write_all(consumer, extent, form, sink.write)
@@ -413,9 +446,14 @@ async def next_batch(
         # A partition with an end may end in control batches: wake up to compare its position.
         with anyio.move_on_after(LOOK_SECONDS if extent.unread else None):
             return await anext(batches)
-        for key in extent.unread:
-            extent.reach(key, consumer.position(*key))
+        for key, position in _positions(consumer, extent).items():
+            extent.reach(key, position)
     return None
+
+
+def _positions(consumer: Consumer, extent: RemainingRecords) -> dict[Key, int | None]:
+    """Of the partitions that are not read to their ends yet."""
+    return {key: consumer.position(*key) for key in extent.unread}
 
 
 def take(consumer: Consumer, batch: ConsumedBatch, extent: RemainingRecords) -> slice:
@@ -431,7 +469,7 @@ async def say_if_nothing_comes(sink: Sink, what: str) -> None:
     """Once: a script, or a person, must not wonder why nothing is printed."""
     await anyio.sleep(NOTHING_SECONDS)
     if not sink.blocks:
-        click.echo(f"raftmq: {what}", err=True)
+        click.echo(f"raftmq: {as_called(what)}", err=True)
 
 
 def waits_for(wanted: From) -> str:
@@ -447,27 +485,33 @@ def waits_for(wanted: From) -> str:
 # -- where to begin ----------------------------------------------------------------------------
 
 
-async def find_ranges(client: Client, wish: ConsumeOrder) -> dict[Key, Range]:
-    """The ranges of all partitions that are wanted, as the log is now."""
-    ranges: dict[Key, Range] = {}
-    for topic in wish.topics:
-        for partition, bounds in (await _bounds(client, topic, wish)).items():
-            ranges[topic, partition] = range_of(wish.begin, bounds, until_end=wish.until_end)
-    return ranges
+async def find_ranges(
+    client: Client, wish: ConsumeOrder
+) -> tuple[dict[Key, Range], dict[Key, str]]:
+    """The ranges of the partitions that are wanted, as the logs are now; and, where an end is
+    wanted, why others cannot be read.
 
-
-async def _bounds(client: Client, topic: str, wish: ConsumeOrder) -> dict[int, LogBounds]:
-    """The ends are asked for first: records that retention deletes meanwhile lie before them."""
-    admin, partitions = client.admin, wish.partitions or None
-    ends = await admin.offsets(topic, "latest", partitions=partitions)
-    starts = await admin.offsets(topic, "earliest", partitions=partitions)
-    times: Mapping[int, int | None] = {}
+    Raises:
+        CommandError: without an end, if some leader does not answer.
+    """
+    admin = client.admin
+    bounds, silent = await find_bounds(
+        admin, wish.topics, wish.partitions, is_patient=not wish.until_end
+    )
+    if not wish.until_end:
+        check_all_read(silent)
     if wish.begin.place is StartPlace.TIME:
-        times = await admin.offsets(topic, wish.begin.number, partitions=partitions)
-    return {
-        partition: LogBounds(starts.get(partition) or 0, end or 0, times.get(partition))
-        for partition, end in ends.items()
+        for topic in wish.topics:
+            partitions = [number for name, number in bounds if name == topic]
+            if not partitions:
+                continue
+            times = await admin.offsets(topic, wish.begin.number, partitions=partitions)
+            for number, offset in times.items():
+                bounds[topic, number] = bounds[topic, number]._replace(at_time=offset)
+    ranges = {
+        key: range_of(wish.begin, one, until_end=wish.until_end) for key, one in bounds.items()
     }
+    return ranges, silent
 
 
 def open_consumer(client: Client, wish: ConsumeOrder, ranges: Mapping[Key, Range]) -> Consumer:

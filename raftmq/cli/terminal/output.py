@@ -10,7 +10,7 @@ import json
 import sys
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import groupby, islice
 from shutil import get_terminal_size
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -79,6 +79,13 @@ def write_prose(text: str) -> None:
     sys.stdout.flush()
 
 
+def write_items(texts: Iterable[str]) -> None:
+    """Indented lines of prose; what follows in a further line of the terminal is indented more."""
+    for text in texts:
+        sys.stdout.write("  " + "\n    ".join(_lines_of(text, 4)) + "\n")
+    sys.stdout.flush()
+
+
 def _lines_of(text: str, indent: int) -> list[str]:
     """Whole words; what is longer than a line, like a path, stays in one piece."""
     if not sys.stdout.isatty():
@@ -136,6 +143,23 @@ def show_time(timestamp: int) -> str:
     except OverflowError:
         return str(timestamp)
     return f"{date:%Y-%m-%dT%H:%M:%S}.{timestamp % 1000:03d}Z"
+
+
+def show_partitions(partitions: Sequence[tuple[str, int]]) -> str:
+    """`orders 0-2, 5; returns 0`"""
+    topics = groupby(sorted(partitions), key=lambda one: one[0])
+    return "; ".join(f"{topic} {_runs(number for _, number in each)}" for topic, each in topics)
+
+
+def _runs(numbers: Iterable[int]) -> str:
+    runs: list[list[int]] = []
+    for number in numbers:
+        # The next number of a range: `0-2`, in place of `0,1,2`.
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join("-".join(map(str, run)) for run in runs)
 
 
 def is_terminal(name: str) -> bool:

@@ -53,7 +53,7 @@ def test_all_is_well(here: Here) -> None:
 
 
 def test_all_is_not_well(here: Here) -> None:
-    """The worst comes first, long lists are cut, and the exit code is 7."""
+    """The worst comes first, and the exit code is 7."""
     ail(here.bureau)
     here.bureau.controller_id = -1
     result = here.run("health")
@@ -61,12 +61,28 @@ def test_all_is_not_well(here: Here) -> None:
     assert result.stdout.splitlines() == [
         "unhealthy: cluster cluster-a: 2 brokers, 2 topics, 13 partitions",
         "  the quorum has no leader: nothing can be changed, see `raftmq quorum status`",
-        "  no leader for u-0: not to be written, nor read",
+        "  no leader, so neither written nor read: u 0",
         "  broker down: 2",
-        "  replicas not in sync: "
-        + ", ".join(f"u-{number}" for number in range(1, 11))
-        + " and 1 more",
+        "  replicas not in sync: u 1-11",
     ]
+
+
+def test_long_lists_at_a_terminal(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixty partitions of each of twelve topics with long names lost their leaders: runs of numbers
+    in place of each partition, within 80 columns, and whole words."""
+    names = [f"orders-of-the-whole-company-in-europe-{number:02}" for number in range(12)]
+    for name in names:
+        here.bureau.world.add_topic(name, *[-1] * 60)
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    first, *told = here.run("health").stdout.splitlines()
+    assert first.startswith("unhealthy: cluster cluster-a: ")
+    assert max(map(len, told)) <= 80
+    assert told[0].startswith("  no leader, so neither written nor read:")
+    assert all(line.startswith("    ") for line in told[1:])
+    listed = " ".join(map(str.strip, told))
+    assert all(f"{name} 0-59; " in listed for name in names[:10])
+    assert listed.endswith("; and 120 more partitions")
 
 
 def test_topics_that_one_broker_stops(here: Here) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from raftmq.cli.clusters.group_reads import short_member, show_age, show_partitions
+from raftmq.cli.clusters.group_reads import short_member, show_age
 from raftmq.cli.main import main
+from raftmq.cli.terminal.output import show_partitions
 from raftmq.client.administration.results import GroupMember
 from raftmq.errors import ErrorCode
 from raftmq.wire.batch.records import encode_batch
@@ -78,7 +80,7 @@ def test_a_description(here: Here) -> None:
         "group audit: Stable, generation 7, assignor range, 3 members, coordinator broker 1",
         "",
         "member  instance  client  host  reads",
-        "m1      -         app     h     t 0; u 0-2,5",
+        "m1      -         app     h     t 0; u 0-2, 5",
         "m2      -         app     h     -",
         "m3      i3        -       -     not known",
         "",
@@ -103,11 +105,20 @@ def test_a_description_as_json(here: Here) -> None:
     assert (other["leader"], other["protocol"], other["members"]) == (None, None, [])
 
 
+def test_a_description_of_one_that_is_there_and_one_that_is_not(here: Here) -> None:
+    """What is there is shown, then the error."""
+    result = here.run("describe biling billing")
+    assert (result.exit_code, result.stdout.startswith("group billing: Empty")) == (3, True)
+    assert "there is no group 'biling', did you mean 'billing'?" in result.stderr
+    result = here.run("describe billing nope -o json")
+    assert (result.exit_code, json.loads(result.stdout)["name"]) == (3, "billing")
+
+
 def test_partitions_in_few_words() -> None:
     """Runs are shown by their ends, whatever the order."""
     assert show_partitions([]) == ""
     numbers = [("b", 3), ("a", 0), ("b", 1), ("b", 2), ("b", 5), ("b", 6)]
-    assert show_partitions(numbers) == "a 0; b 1-3,5-6"
+    assert show_partitions(numbers) == "a 0; b 1-3, 5-6"
 
 
 def test_lag(here: Here) -> None:
@@ -229,6 +240,7 @@ def test_groups_are_deleted(here: Here) -> None:
     result = here.run("delete audit biling -y")
     assert (result.exit_code, result.stdout) == (3, "")
     assert "there is no group 'biling', did you mean 'billing'?" in result.stderr
+    assert result.stderr.endswith("\nraftmq: nothing was deleted\n")
     result = here.run("delete audit billing audit --yes")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == "group audit: deleted\ngroup billing: deleted\n"

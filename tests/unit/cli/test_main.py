@@ -59,7 +59,8 @@ def test_help_loads_nothing_heavy() -> None:
     [
         "--help", "-h", "log -h", "log dump -h", "log verify -h", "quorum -h", "quorum status -h",
         "quorum verify -h", "broker -h", "topic -h", "topic list -h", "topic describe -h",
-        "topic create -h", "topic alter -h", "topic delete -h", "topic trim -h", "cluster -h",
+        "topic create -h", "topic alter -h", "topic delete -h", "topic trim -h",
+        "topic restart-empty -h", "cluster -h",
         "cluster health -h", "cluster status -h", "cluster leaders -h", "cluster info -h",
         "group -h", "group list -h", "completion -h", "group describe -h", "group lag -h",
         "group reset-offsets -h", "group delete -h", "profile -h", "profile list -h",

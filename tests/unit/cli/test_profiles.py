@@ -14,6 +14,8 @@ from tests.unit.client.administration.served import serve_bureau
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from raftmq.rpc.context import RequestContext
+
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -46,6 +48,22 @@ def test_which_cluster_is_asked(file: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert run("--profile here topic list").exit_code == 0
 
 
+def test_what_brokers_call_the_commands(file: Path) -> None:
+    """By the client id of the profile, else all by the same name."""
+    client_ids: list[str] = []
+
+    def note(context: RequestContext, _body: object) -> None:
+        client_ids.append(context.client_id)
+
+    with serve_bureau(lambda bureau: setattr(bureau.world.brokers[1], "_note", note)) as (_, at):
+        file.write_text(f'[a]\nbootstrap = "{at}"\nclient_id = "ops"\n[b]\nbootstrap = "{at}"\n')
+        assert run("--profile a topic list").exit_code == 0
+        assert set(client_ids) == {"ops"}
+        client_ids.clear()
+        assert run("--profile b topic list").exit_code == 0
+        assert set(client_ids) == {"raftmq-cli"}
+
+
 def test_a_profile_without_addresses(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has only a client id: the cluster of the environment is asked, not the default one."""
     file.write_text('[ops]\nclient_id = "ops"\n')
@@ -60,7 +78,7 @@ def test_examples_can_be_copied(file: Path) -> None:
     file.write_text(example)
     row = json.loads(run("profile list -o json").stdout)
     assert row == {
-        "name": "production", "bootstrap": "host1:9292,host2:9292", "client_id": None,
+        "name": "production", "bootstrap": "host1:9292,host2:9292", "client_id": "ops",
     }  # fmt: skip
     file.write_text('prod = "h:1"')
     first = run("profile list").stderr.splitlines()[0]  # a warning; the number comes last

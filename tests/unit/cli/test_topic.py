@@ -127,6 +127,18 @@ def test_a_description_as_json(here: Here) -> None:
     assert row["config"]["retention.ms"] == {"value": "0", "is_default": True}
 
 
+def test_a_description_of_one_that_is_there_and_one_that_is_not(here: Here) -> None:
+    """What is there is shown, then a line for each that is not; exit code 3."""
+    result = here.run("describe nope t never")
+    assert (result.exit_code, result.stdout.startswith("topic t: 1 partition, ")) == (3, True)
+    assert result.stderr.splitlines() == [
+        "raftmq: there is no topic 'nope'", "raftmq: there is no topic 'never'",
+    ]  # fmt: skip
+    result = here.run("describe t nope -o json")
+    assert (result.exit_code, json.loads(result.stdout)["name"]) == (3, "t")
+    assert "'nope'" in result.stderr
+
+
 # -- changes -----------------------------------------------------------------------------------
 
 
@@ -214,7 +226,7 @@ def test_topics_are_deleted(here: Here) -> None:
     here.bureau.world.add_topic("u", 1)
     result = here.run("delete t no -y")
     assert (result.exit_code, result.stdout) == (3, "")
-    assert "no topic no: `raftmq topic list` shows what there is" in result.stderr
+    assert "no topic no: `raftmq topic list` shows what there is; nothing" in result.stderr
     assert set(here.bureau.world.topics) == {"t", "u"}
     result = here.run("delete t u t --yes")
     assert (result.exit_code, result.stdout) == (0, "topic t: deleted\ntopic u: deleted\n")
@@ -262,7 +274,7 @@ def test_lost_partitions_start_empty(here: Here) -> None:
     assert not body.is_unclean
     result = here.run("restart-empty lost -y -o json")
     assert json.loads(result.stdout) == {
-        "name": "lost", "partition": 1, "outcome": "starts empty",
+        "name": "lost", "partition": 1, "outcome": "elected", "error": None,
     }  # fmt: skip
     result = here.run("restart-empty lost -y")
     assert "no such partition lacks a leader, nothing to do" in result.stdout

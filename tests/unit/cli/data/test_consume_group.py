@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from raftmq.cli.data import stopping as stopping_module
-from raftmq.cli.data.consume_group import write_all
+from raftmq.cli.data.consume_group import GroupEnds, write_all
 from raftmq.cli.data.consume_run import wish_of
 from raftmq.cli.data.record_format import write_json_lines, write_values
 from raftmq.cli.data.stopping import Stopping
@@ -169,6 +169,29 @@ async def test_it_is_ended_while_it_writes(
         other = here.begin("b")
         await until(lambda: len(other.values) == 10 - written, seconds=SESSION_SECONDS / 2)
         assert other.values == values[written:]
+
+
+async def test_a_leader_that_dies_before_the_end(autojump_clock: MockClock) -> None:
+    """-e: once the partition is given up, the member ends; of other members' it says nothing."""
+    first, second, other = ("orders", 0), ("orders", 1), ("orders", 2)
+    ends, pipe, results = GroupEnds({first: 1, second: 1}, {other: "dead"}), Pipe(), list[bool]()
+    async with grouped(2) as here:
+        here.append(0, "a")
+        here.world.lead("orders", 1, -1)
+        async with here.consumer("a", commit="manual") as c, trio.open_nursery() as nursery:
+            assert not ends.is_reached(c)  # without partitions it waits for a rebalance
+
+            async def write() -> None:
+                results.append(await write_all(c, ORDERS, ends, write_values, pipe, Stopping()))
+
+            nursery.start_soon(write)
+            await until(lambda: here.committed(0) == 1)
+            assert list(ends.unread(c)) == [second]
+            assert not results
+            ends.give_up(second, "no leader")
+            await until(lambda: results)
+            assert ends.missed(c) == {second: "no leader"}
+    assert (pipe.lines, results) == ([b"a"], [True])
 
 
 async def test_nobody_takes_the_commit(autojump_clock: MockClock) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.cli.data.consume_run import LogBounds, Range, RemainingRecords, range_of
+from raftmq.cli.data.consume_run import Range, RemainingRecords, range_of
+from raftmq.cli.data.log_bounds import LogBounds
 from raftmq.cli.data.offset_option import TIME_MAX, From, StartPlace, parse_from
 
 HERE, THERE = ("t", 0), ("t", 1)
