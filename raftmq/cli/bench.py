@@ -5,14 +5,13 @@ Owns options and help texts only. The work is in `benching/`, which is imported 
 
 from __future__ import annotations
 
-from inspect import cleandoc
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from raftmq.cli.clusters.bootstrap import bootstrap_option
 from raftmq.cli.produce import CODECS, PRESETS, Acks
-from raftmq.cli.terminal.options import SECONDS, NumberRange, output_option
+from raftmq.cli.terminal.options import SECONDS, NumberRange, epilog_of, output_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +78,7 @@ _telling = _all(
 
 
 @bench.command(
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq bench produce --create --partitions 6 --size 1000 --seconds 30
@@ -111,7 +110,7 @@ def produce(output: str, bootstrap: str | None, **given: Any) -> int:  # noqa: A
 
 
 @bench.command(
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq bench consume orders
@@ -145,7 +144,7 @@ def consume(
 
 
 @bench.command(
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq bench latency --create

@@ -6,12 +6,10 @@ imported when a command runs: they bring the event loop and the client with them
 
 from __future__ import annotations
 
-from inspect import cleandoc
-
 import rich_click as click
 
 from raftmq.cli.terminal.exits import CommandError, ExitCode
-from raftmq.cli.terminal.options import connection_options, output_option
+from raftmq.cli.terminal.options import connection_options, epilog_of, output_option
 
 
 @click.group()
@@ -20,7 +18,7 @@ def cluster() -> None:
 
 
 @cluster.command(
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq cluster health || echo 'the cluster needs attention'
@@ -65,7 +63,7 @@ def health(wait: bool, watch: bool, output: str, timeout: float, bootstrap: str 
 
 
 @cluster.command(
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq cluster status
@@ -94,7 +92,7 @@ def status(output: str, timeout: float, bootstrap: str | None) -> int:
 
 
 @cluster.command(
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq cluster leaders
@@ -127,7 +125,7 @@ def leaders(balance: bool, output: str, timeout: float, bootstrap: str | None) -
 
 
 @cluster.command(
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq cluster info

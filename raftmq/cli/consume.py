@@ -6,18 +6,16 @@ imported when the command runs.
 
 from __future__ import annotations
 
-from inspect import cleandoc
-
 import rich_click as click
 
 from raftmq.cli.clusters.bootstrap import bootstrap_option
-from raftmq.cli.terminal.options import PARTITION
+from raftmq.cli.terminal.options import PARTITION, epilog_of
 
 COUNT = click.IntRange(min=1)
 
 
 @click.command(
-    epilog=cleandoc(r"""
+    epilog=epilog_of(r"""
     Examples:
 
     raftmq consume orders

@@ -7,14 +7,13 @@ event loop and the client with them.
 
 from __future__ import annotations
 
-from inspect import cleandoc
-
 import rich_click as click
 
 from raftmq.cli.terminal.options import (
     PARTITION,
     InOrder,
     connection_options,
+    epilog_of,
     output_option,
     yes_option,
 )
@@ -27,7 +26,7 @@ def group() -> None:
 
 @group.command(
     "list",
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq group list
@@ -54,7 +53,7 @@ def list_(output: str, timeout: float, bootstrap: str | None) -> int:
 
 
 @group.command(
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq group describe billing
@@ -73,7 +72,7 @@ def list_(output: str, timeout: float, bootstrap: str | None) -> int:
 def describe(names: tuple[str, ...], output: str, timeout: float, bootstrap: str | None) -> int:
     """Show the members of groups, and which partitions each of them reads.
 
-    Exit code 3 if there is no such group.
+    Exit code 3 if there is no group of some name; those that exist are shown first.
     """
     from raftmq.cli.clusters.group_reads import describe_groups
 
@@ -81,7 +80,7 @@ def describe(names: tuple[str, ...], output: str, timeout: float, bootstrap: str
 
 
 @group.command(
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq group lag billing
@@ -128,7 +127,7 @@ def lag(name: str, watch: bool, output: str, timeout: float, bootstrap: str | No
 
 @group.command(
     "reset-offsets",
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq group reset-offsets billing --to earliest --dry-run
@@ -147,9 +146,10 @@ def lag(name: str, watch: bool, output: str, timeout: float, bootstrap: str | No
 @click.argument("name", metavar="NAME")
 @click.option(
     "--to",
-    metavar="earliest|latest|N|@TIME",
-    help="The oldest record; after the newest one; an offset; or the first record at or after a"
-    " time, like @-1h30m (so long ago), @2026-11-21T10:00:00Z or @ and milliseconds since 1970.",
+    metavar="WHERE",
+    help="earliest: the oldest record. latest: after the newest one. N: an offset. @TIME: the first"
+    " record at or after a time, like @-1h30m (so long ago), @2026-11-21T10:00:00Z or @ and"
+    " milliseconds since 1970.",
 )
 @click.option("--shift", type=int, metavar="N", help="So many offsets forward or, with -N, back.")
 @click.option(
@@ -202,7 +202,7 @@ def reset_offsets(
 
 
 @group.command(
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq group delete billing

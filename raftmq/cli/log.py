@@ -6,12 +6,11 @@ command runs: they bring the codec and the storage code with them.
 
 from __future__ import annotations
 
-from inspect import cleandoc
 from pathlib import Path
 
 import rich_click as click
 
-from raftmq.cli.terminal.options import output_option
+from raftmq.cli.terminal.options import epilog_of, output_option
 
 FOLDER = click.Path(path_type=Path)
 OFFSET = click.IntRange(min=0)
@@ -27,7 +26,7 @@ def log() -> None:
 
 
 @log.command(
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq log dump Partition-0 --from 1200 -n 5
@@ -77,7 +76,7 @@ def dump(
 
 
 @log.command(
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq log verify /var/lib/raftmq

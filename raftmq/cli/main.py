@@ -161,6 +161,7 @@ def _complain(line: str, exit_code: int) -> int:
     raftmq broker --config /etc/raftmq/node.toml
     """),
 )
+@click.rich_config({"text_paragraph_linebreaks": "\n\n"})
 @bootstrap_option(is_global=True)
 @click.option(
     "--profile",
@@ -171,6 +172,8 @@ def _complain(line: str, exit_code: int) -> int:
 @click.version_option(__version__, prog_name=NAME, message="%(prog)s %(version)s")
 def main(bootstrap: str | None, profile: str | None) -> None:
     """A distributed message queue with Kafka's guarantees and none of its machinery.
+
+    `raftmq COMMAND --help` shows the options of a command, and examples.
 
     Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 exists, 5 unreachable or timed out,
     6 not authorised, 7 unhealthy, 130 interrupted, 143 ended by SIGTERM.

@@ -5,13 +5,12 @@ Owns options and help texts. The work is in `data/produce_run`, imported when th
 
 from __future__ import annotations
 
-from inspect import cleandoc
 from typing import Any
 
 import rich_click as click
 
 from raftmq.cli.clusters.bootstrap import bootstrap_option
-from raftmq.cli.terminal.options import PARTITION, NumberRange
+from raftmq.cli.terminal.options import PARTITION, NumberRange, epilog_of
 
 CODECS = ("gzip", "lz4", "zstd")
 PRESETS = ("high_throughput", "low_latency")
@@ -39,7 +38,7 @@ class Acks(click.ParamType[Any]):
 
 
 @click.command(
-    epilog=cleandoc(r"""
+    epilog=epilog_of(r"""
     Examples:
 
     echo paid | raftmq produce orders -k c-17

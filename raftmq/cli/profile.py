@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from inspect import cleandoc
 
 import rich_click as click
 
 from raftmq.cli.terminal.exits import ExitCode
-from raftmq.cli.terminal.options import InOrder, output_option
+from raftmq.cli.terminal.options import InOrder, epilog_of, output_option
 
 
 @click.group(cls=InOrder)
@@ -25,7 +24,7 @@ def profile() -> None:
 
 @profile.command(
     "list",
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq profile list

@@ -7,12 +7,17 @@ them.
 
 from __future__ import annotations
 
-from inspect import cleandoc
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from raftmq.cli.terminal.options import InOrder, connection_options, output_option, yes_option
+from raftmq.cli.terminal.options import (
+    InOrder,
+    connection_options,
+    epilog_of,
+    output_option,
+    yes_option,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +38,7 @@ def _config_option(what: str) -> Callable[[Any], Any]:
 
 @topic.command(
     "list",
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq topic list
@@ -53,9 +58,9 @@ def list_(output: str, timeout: float, bootstrap: str | None) -> int:
     under-replicated: partitions of which a replica is not in sync, or not there. leaderless:
     partitions that can be neither written nor read now.
 
-    records: offsets from the start to the end of the leaders' logs. Markers take offsets, too, so
-    there may be fewer records. bytes: of these logs on disk; each further replica needs as many
-    again. A - stands where a broker did not answer, or is too old to report sizes.
+    records: offsets from the start to the end of the leaders' logs. Control batches take offsets,
+    too, so there may be fewer records. bytes: of these logs on disk; each further replica needs as
+    many again. A - stands where a broker did not answer, or is too old to report sizes.
     """
     from raftmq.cli.clusters.topic_reads import list_topics
 
@@ -63,7 +68,7 @@ def list_(output: str, timeout: float, bootstrap: str | None) -> int:
 
 
 @topic.command(
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq topic describe orders
@@ -86,7 +91,7 @@ def describe(names: tuple[str, ...], output: str, timeout: float, bootstrap: str
     end are the offset of the oldest record, and the one after the newest that is committed. bytes
     are those of the leader's log on disk.
 
-    Exit code 3 if there is no such topic.
+    Exit code 3 if there is no topic of some name; those that exist are shown first.
     """
     from raftmq.cli.clusters.topic_reads import describe_topics
 
@@ -94,7 +99,7 @@ def describe(names: tuple[str, ...], output: str, timeout: float, bootstrap: str
 
 
 @topic.command(
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq topic create orders --partitions 6 --replication-factor 3
@@ -154,7 +159,7 @@ def create(
 
 
 @topic.command(
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq topic alter orders -c retention.ms=12h --reset max.message.bytes
@@ -200,7 +205,7 @@ def alter(
 
 
 @topic.command(
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq topic delete orders
@@ -228,7 +233,7 @@ def delete(
 
 
 @topic.command(
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq topic trim orders --before-offset 0:1200 --before-offset 1:900
@@ -282,7 +287,7 @@ def trim(
 
 
 @topic.command(
-    epilog=cleandoc("""
+    epilog=epilog_of("""
     Examples:
 
     raftmq topic restart-empty orders

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
@@ -43,6 +45,14 @@ class NumberRange(click.FloatRange):
 PARTITION = click.IntRange(0, 1_000_000)
 # At most 11 days: a longer time is a slip of the finger.
 SECONDS = NumberRange(min=0, min_open=True, max=1e6)
+
+
+def epilog_of(text: str) -> str:
+    """What stands below the options: examples, and apart from them what is printed, and exit codes.
+
+    rich-click shows each paragraph as a line, and an empty one as an empty line.
+    """
+    return re.sub(r"\n\n(?=FORMAT|JSON: |Exit codes: )", "\n\n\n\n", cleandoc(text))
 
 
 def output_option() -> Callable[[Any], Any]:

@@ -78,6 +78,21 @@ def test_every_help_is_there(command: str) -> None:
         assert "JSON: one object per line" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("command", "begins"),
+    [("produce", "Exit codes: "), ("consume", "FORMAT"), ("topic list", "JSON: ")],
+)
+def test_paragraphs_of_a_help_stand_apart(command: str, begins: str) -> None:
+    """An empty line before what follows the examples, and between those of the description."""
+    lines = list(map(str.strip, invoke(*command.split(), "--help").stdout.splitlines()))
+    at = next(number for number, line in enumerate(lines) if line.startswith(begins))
+    assert lines[at - 1] == ""
+    assert lines[at - 2] != ""
+    lines = list(map(str.strip, invoke("topic", "create", "--help").stdout.splitlines()))
+    at = next(number for number, line in enumerate(lines) if line.startswith("Without --repl"))
+    assert lines[at - 1] == ""
+
+
 def test_the_nouns_are_in_the_order_of_their_use() -> None:
     """Whoever begins finds at the top what comes first."""
     shown = invoke("--help").stdout
