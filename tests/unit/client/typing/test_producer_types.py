@@ -129,6 +129,7 @@ async def serialized(mq: raftmq.Client, orders: raftmq.Producer[Order]) -> None:
         await p.send_many("orders", [Order(1)])
         await p.send_many("orders", [1, 2], value=Order)
         await p.send_columns("orders", values=[Order(1)], keys=["a"])
+    orders = mq.producer(value_serializer=lambda order: order.to_json())
     async with mq.producer(value_serializer=lambda row: json.dumps(row).encode()) as of_rows:
         await of_rows.send("orders", {"a": 1}, key=7)
     async with mq.producer(value_serializer=json.dumps, key_serializer=str) as p2:
@@ -175,6 +176,8 @@ async def produce(mq: raftmq.Client, blocking: sync.Client) -> None:
         await orders.send("orders", b"x")  # wrong
         await orders.enqueue("orders", "text")  # wrong
     mq.producer(value_serializer=number)  # wrong
+    keyed: raftmq.Producer[Order] = mq.producer(value_serializer=lambda order: order.to_json())
+    await keyed.send("orders", Order(1), key=1.5)  # wrong
     numbers: raftmq.Producer[int] = mq.producer(value_serializer=Order.to_json)  # wrong
     blocking.producer().send("orders", Order(1))  # wrong
     blocking.producer(value_serializer=Order.to_json).send("orders", b"x")  # wrong
