@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from raftmq.cli.clusters.bootstrap import bootstrap_option
-from raftmq.cli.produce import CODECS, PRESETS, Acks
+from raftmq.cli.produce import CODECS, PRESET_HELP, PRESETS, Acks
 from raftmq.cli.terminal.options import SECONDS, NumberRange, epilog_of, output_option
 
 if TYPE_CHECKING:
@@ -49,7 +49,11 @@ _own_topic = _all(
         "--create", "is_own", is_flag=True, help="Make a topic for it, and delete it afterwards."
     ),
     click.option(
-        "-p", "--partitions", type=click.IntRange(1, 10_000), metavar="N", help="Of that topic."
+        "-p",
+        "--partitions",
+        type=click.IntRange(1, 10_000),
+        metavar="N",
+        help="Of that topic; else 1.",
     ),
     click.option(
         "-r",
@@ -68,7 +72,7 @@ _sending = _all(
         show_default=True,
         help="How many replicas must hold a record before it counts.",
     ),
-    click.option("-z", "--compression", type=click.Choice(CODECS), help="Of whole batches."),
+    click.option("-z", "--compression", type=click.Choice(CODECS), help="Compress batches."),
 )
 _telling = _all(
     output_option(),
@@ -92,11 +96,13 @@ _telling = _all(
 )
 @_own_topic
 @click.option("--size", type=SIZE, default=100, show_default=True, help="Bytes of each value.")
-@click.option("--keys", type=click.IntRange(0, 1_000_000), default=0, help="So many distinct ones.")
-@click.option("-n", "--count", type=COUNT, metavar="N", help="So many records, however long.")
-@click.option("--seconds", type=SECONDS, default=10.0, show_default=True, help="Without --count.")
+@click.option("--keys", type=click.IntRange(0, 1_000_000), default=0, help="How many; 0: no keys.")
+@click.option("-n", "--count", type=COUNT, metavar="N", help="Send N, however long it takes.")
+@click.option(
+    "--seconds", type=SECONDS, default=10.0, show_default=True, help="How long; not with --count."
+)
 @_sending
-@click.option("--preset", type=click.Choice(PRESETS), help="Settings that belong together.")
+@click.option("--preset", type=click.Choice(PRESETS), help=PRESET_HELP)
 @_telling
 def produce(output: str, bootstrap: str | None, **given: Any) -> int:  # noqa: ANN401  # click's
     """Send as many records to TOPIC as go in.
@@ -122,8 +128,8 @@ def produce(output: str, bootstrap: str | None, **given: Any) -> int:  # noqa: A
     """)
 )
 @click.argument("topic", metavar="TOPIC")
-@click.option("-n", "--count", type=COUNT, metavar="N", help="Not more than N records.")
-@click.option("--seconds", type=SECONDS, help="Not longer.")
+@click.option("-n", "--count", type=COUNT, metavar="N", help="Read N records at most.")
+@click.option("--seconds", type=SECONDS, help="Read for so long at most.")
 @_telling
 def consume(
     topic: str,
@@ -158,17 +164,21 @@ def consume(
 )
 @_own_topic
 @click.option(
-    "--size", type=click.IntRange(16, 1 << 20), default=100, show_default=True, help="Of each value"
+    "--size",
+    type=click.IntRange(16, 1 << 20),
+    default=100,
+    show_default=True,
+    help="Bytes of each value.",
 )
 @click.option("--rate", type=RATE, default=100.0, show_default=True, help="Records per second.")
-@click.option("--seconds", type=SECONDS, default=10.0, show_default=True)
+@click.option("--seconds", type=SECONDS, default=10.0, show_default=True, help="How long.")
 @_sending
 @click.option(
     "--preset",
     type=click.Choice(PRESETS),
     default="low_latency",
     show_default=True,
-    help="Settings that belong together.",
+    help=PRESET_HELP,
 )
 @_telling
 def latency(output: str, bootstrap: str | None, **given: Any) -> int:  # noqa: ANN401  # click's

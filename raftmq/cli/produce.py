@@ -14,6 +14,7 @@ from raftmq.cli.terminal.options import PARTITION, NumberRange, epilog_of
 
 CODECS = ("gzip", "lz4", "zstd")
 PRESETS = ("high_throughput", "low_latency")
+PRESET_HELP = "Wait for large and full batches, or send each record at once."
 FILE = click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True)
 DELIVERY_SECONDS = 120.0  # the SDK's default delivery_timeout_ms, long enough for a failover
 
@@ -118,7 +119,7 @@ class Acks(click.ParamType[Any]):
 @click.option(
     "--preset",
     type=click.Choice(PRESETS),
-    help="high_throughput waits 20 ms for fuller batches; low_latency sends each record at once.",
+    help=PRESET_HELP,
 )
 @click.option(
     "--timeout",

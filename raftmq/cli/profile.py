@@ -15,8 +15,8 @@ def profile() -> None:
     """Named clusters, for --profile NAME or $RAFTMQ_PROFILE.
 
     They stand in ~/.config/raftmq/profiles.toml (or below $XDG_CONFIG_HOME), a table for each. It
-    has two keys, and may lack either: bootstrap, addresses as for -b; client_id, what brokers call
-    these commands in their logs and members of groups, else raftmq-cli.
+    has two keys, and may lack either: bootstrap, addresses as for -b; client_id, the name of these
+    commands in the logs of brokers and in groups, else raftmq-cli.
 
     production = { bootstrap = "host1:9292,host2:9292", client_id = "ops" }
     """
