@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from anyio.abc import TaskGroup
+    from anyio.lowlevel import EventLoopToken
 
     from raftmq.client.network.network import AnyioNetwork
     from raftmq.client.routing.attempts import RepeatEffect
@@ -300,7 +301,7 @@ class Cluster:
         self._tasks: TaskGroup | None = None
         self._scope: anyio.CancelScope | None = None  # of its tasks; made where there is a loop
         self._is_open = False
-        self._loop: object = None  # in which it was opened
+        self._loop: EventLoopToken | None = None  # in which it was opened
 
     async def __aenter__(self) -> Self:
         assert self._tasks is None, "entered twice"
@@ -510,9 +511,12 @@ class Cluster:
             InvalidRequest: another event loop runs here than the one in which it was opened, or
                 none does.
         """
+        assert self._loop is not None, "not opened yet"
         try:
-            is_here = current_token() == self._loop
-        except anyio.NoEventLoopError:  # a thread without one
+            # As anyio's `current_token`, without looking for the backend: this runs for each
+            # record that a task waits for.
+            is_here = self._loop.backend_class.current_token() is self._loop.native_token
+        except RuntimeError:  # a thread without a loop, or with one of the other library
             is_here = False
         if not is_here:
             raise InvalidRequest(

@@ -127,6 +127,7 @@ async def test_a_broker_that_has_just_died(autojump_clock: MockClock) -> None:
 async def test_a_broker_that_came_after_the_connection(autojump_clock: MockClock) -> None:
     """It was down when this client learnt the addresses, and is not called silent."""
     async with open_bureau(lambda bureau: bureau.down.add(2)) as (bureau, admin):
+        await admin.list_topics()  # learns the addresses
         bureau.down.clear()
         bureau.world.version += 1
         assert (await admin.health()).silent == ()

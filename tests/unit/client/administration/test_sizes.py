@@ -60,6 +60,7 @@ async def test_some_topics(autojump_clock: MockClock) -> None:
 async def test_a_broker_that_came_after_the_connection(autojump_clock: MockClock) -> None:
     """It was down when this client learnt the addresses: it is asked nevertheless."""
     async with open_bureau(lambda bureau: bureau.down.add(2)) as (bureau, admin):
+        await admin.list_topics()  # learns the addresses
         bureau.down.clear()
         fill(bureau)
         assert (await admin.topic_sizes(["u"]))["u"].replica_bytes == 140

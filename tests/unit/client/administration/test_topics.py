@@ -247,6 +247,7 @@ async def test_a_replica_on_a_broker_that_came_after_the_connection(
         handlers[ListOffsets] = lag
 
     async with open_bureau(prepare) as (bureau, admin):
+        await admin.list_topics()  # learns the addresses
         bureau.down.clear()
         bureau.world.version += 1
         bureau.replicas["t", 0] = ((1, 2), (1, 2))
