@@ -64,7 +64,9 @@ class Producer(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
     # A default, as the name may be gone when the interpreter ends. A fork has nothing to close.
     def __del__(self, warn: Callable[..., None] = warn_unclosed) -> None:
         if self._block.is_open and self._loop.is_ours:
-            warn(self, self._handover.count_undelivered() + self._producer._undelivered())
+            undelivered = self._handover.count_undelivered() + self._producer._undelivered()
+            if undelivered:  # else it is enough that its client was closed
+                warn(self, undelivered)
 
     @property
     def statistics(self) -> Statistics:
