@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.unit.client.typing.checker import check
+from tests.unit.client.typing.checker import check, mypy_complaints
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -206,19 +206,19 @@ async def consume(mq: raftmq.Client, blocking: sync.Client) -> None:
 
 def test_right_programs(tmp_path: Path) -> None:
     """All that the documents show, strictly: no complaint."""
-    check(RIGHT, tmp_path)
+    check(RIGHT, mypy_complaints(RIGHT, tmp_path))
 
 
 def test_values_and_keys(tmp_path: Path) -> None:
     """Bytes without a deserializer, otherwise what it makes; None, as a record may have none."""
-    check(TYPED, tmp_path)
+    check(TYPED, mypy_complaints(TYPED, tmp_path))
 
 
 def test_wrong_values(tmp_path: Path) -> None:
     """What a value has not, a value that may be None, and functions of another type."""
-    check(WRONG_VALUES, tmp_path)
+    check(WRONG_VALUES, mypy_complaints(WRONG_VALUES, tmp_path))
 
 
 def test_wrong_programs(tmp_path: Path) -> None:
     """Mistyped options and values, and what a record has not."""
-    check(WRONG, tmp_path)
+    check(WRONG, mypy_complaints(WRONG, tmp_path))
