@@ -1,9 +1,9 @@
-"""What a producer counts."""
+"""What a producer counts, and what its errors say."""
 
 from __future__ import annotations
 
 from raftmq.client.producer.batch import BatchMetadata
-from raftmq.client.producer.statistics import Statistics
+from raftmq.client.producer.statistics import Statistics, timed_out
 from raftmq.errors import DeliveryTimedOut, OutcomeUnknown
 
 
@@ -35,3 +35,11 @@ def test_what_a_shell_shows() -> None:
     statistics.on_settled(BatchMetadata("t", 0, 0, 2), 2)
     assert repr(statistics).startswith("Statistics(records=2, batches=1, requests=0, ")
     assert all(f"{name}=" in repr(statistics) for name in vars(statistics))
+
+
+def test_why_something_was_late() -> None:
+    """The reason is told, and is the cause; one that is not known is not told as "None"."""
+    reason = OutcomeUnknown("no answer")
+    assert str(timed_out("late", reason)) == "late: no answer"
+    assert timed_out("late", reason).__cause__ is reason
+    assert str(timed_out("late", None)) == "late"
