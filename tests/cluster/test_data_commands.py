@@ -8,16 +8,20 @@ import subprocess
 import sys
 import time
 from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from raftmq.sync import connect
 from raftmq.testing import broker, cluster
 from tests.cluster.data_here import PATIENCE_SECONDS, PROJECT, Here, interrupt, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.cluster.broker_cluster import BrokerCluster
 
 pytestmark = pytest.mark.cluster
 
@@ -274,7 +278,25 @@ def test_partitions_that_nobody_can_read() -> None:
             result = here.run("consume", topic, "-e", *options, exit_code=5)
             assert sorted(result.stdout.splitlines()) == left
             told = result.stderr.splitlines()[-1]
-            assert told.startswith(b"raftmq: not read to the end: " + topic.encode() + b" 1 (")
+            assert told.startswith(b"raftmq: not read to the end: ")
+            assert b" (" + topic.encode() + b" 1); `" in told
+
+
+@pytest.mark.parametrize("options", [[], ["-g", "billing", "-o", "earliest"]])
+def test_a_machine_that_vanishes(options: list[str], brokers: BrokerCluster) -> None:
+    """A leader falls silent, as its connections stay open: -e waits until others lead, and nothing
+    is left out."""
+    bootstrap = ",".join(str(brokers.address(one)) for one in (1, 2, 3))
+    here = Here(SimpleNamespace(bootstrap=bootstrap))
+    topic = here.topic(partitions=6, replication_factor=3)
+    for partition in range(6):
+        here.run("produce", topic, "-p", partition, stdin=b"%d\n" % partition)
+    with connect(bootstrap) as mq:
+        controller = mq.admin.describe_cluster().controller_id
+        leaders = {one.leader for one in mq.admin.describe_topic(topic).partitions}
+    brokers.pause([max(leaders - {controller})])
+    result = here.run("consume", topic, "-e", *options)
+    assert sorted(result.stdout.splitlines()) == [b"%d" % one for one in range(6)]
 
 
 def test_records_that_are_refused(here: Here) -> None:

@@ -21,9 +21,9 @@ from raftmq.cli.clusters.connected import (
     try_ask,
     watch,
 )
-from raftmq.cli.clusters.topic_reads import counted
+from raftmq.cli.clusters.topic_reads import NAMED_MAX, counted, name_partitions
 from raftmq.cli.terminal.exits import CommandError, ExitCode
-from raftmq.cli.terminal.output import Row, show_partitions, write_items, write_json
+from raftmq.cli.terminal.output import Row, write_items, write_json
 from raftmq.cli.terminal.program import as_called
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from raftmq.client.client import Client
 
 WAIT_SECONDS = 0.5  # between checks of --wait: a script's start is delayed by as much
-NAMED_MAX, PARTITIONS_MAX = 10, 1000  # topics and partitions named in a line; JSON has all of them
 SPANS = (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1_000))
 
 
@@ -175,12 +174,7 @@ def _span(milliseconds: int) -> str:
 
 
 def _named(partitions: Sequence[AilingPartition]) -> str:
-    """`orders 0-59; returns 3; and 7 more partitions`"""
-    topics = list(dict.fromkeys(one.topic for one in partitions))[:NAMED_MAX]
-    named = [(one.topic, one.partition) for one in partitions if one.topic in topics]
-    named = named[:PARTITIONS_MAX]
-    more = len(partitions) - len(named)
-    return show_partitions(named) + (f"; and {counted(more, 'more partition')}" if more else "")
+    return name_partitions([(one.topic, one.partition) for one in partitions])
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ import msgspec
 
 from raftmq.cli.clusters.connected import run_admin
 from raftmq.cli.terminal.exits import CommandError, ExitCode
-from raftmq.cli.terminal.output import Row, write_json, write_table
+from raftmq.cli.terminal.output import Row, show_partitions, write_json, write_table
 from raftmq.cli.terminal.program import as_called
 from raftmq.client.administration.checks import check_topic
 from raftmq.errors import GroupIdNotFound, UnknownTopicOrPartition
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
 
 T = TypeVar("T")
+NAMED_MAX, PARTITIONS_MAX = 10, 1000  # topics and partitions that a message names in a line
 LIST_TITLES = (
     "topic", "partitions", "replicas", "records", "bytes", "under-replicated", "leaderless",
 )  # fmt: skip
@@ -209,3 +210,11 @@ def _note(partition: PartitionDetails) -> str:
 
 def counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def name_partitions(partitions: Sequence[tuple[str, int]]) -> str:
+    """`orders 0-59; returns 3; and 7 more partitions`"""
+    topics = list(dict.fromkeys(topic for topic, _ in partitions))[:NAMED_MAX]
+    named = [one for one in partitions if one[0] in topics][:PARTITIONS_MAX]
+    more = len(partitions) - len(named)
+    return show_partitions(named) + (f"; and {counted(more, 'more partition')}" if more else "")

@@ -105,7 +105,7 @@ async def _write_wanted(
         for topic in wish.topics:
             await check_there(client, topic, ())
         if wish.until_end:
-            bounds, silent = await find_bounds(client.admin, wish.topics)
+            bounds, silent = await find_bounds(client.admin, dict.fromkeys(wish.topics, ()))
             ends = GroupEnds({key: one.end for key, one in bounds.items()}, silent)
     # Ctrl-C while the topics were checked: no member has joined, there is nothing to leave.
     if stopping.is_wanted:
@@ -154,7 +154,7 @@ class GroupEnds:
         return {
             key: position
             for key, position in positions.items()
-            if key in self._ends and (position is None or position < self._ends[key])
+            if key not in self._silent and not self._is_read(key, position)
         }
 
     def is_reached(self, consumer: Consumer) -> bool:
@@ -162,12 +162,23 @@ class GroupEnds:
         return bool(consumer.assignment) and not self.unread(consumer)
 
     def give_up(self, key: Key, why: str) -> None:
-        del self._ends[key]
+        """It is not waited for; it counts as read if it comes nevertheless."""
         self._silent[key] = why
 
     def missed(self, consumer: Consumer) -> dict[Key, str]:
         """This member's partitions that cannot be read to their ends, and why."""
-        return {key: why for key, why in self._silent.items() if key in consumer.assignment}
+        return {
+            key: why
+            for key, why in self._silent.items()
+            if key in consumer.assignment and not self._is_read(key, consumer.position(*key))
+        }
+
+    def _is_read(self, key: Key, position: int | None) -> bool:
+        """Nothing is to be read of a partition that was added meanwhile; it has no end here."""
+        end = self._ends.get(key)
+        if end is None:
+            return key not in self._silent
+        return position is not None and position >= end
 
 
 async def write_all(

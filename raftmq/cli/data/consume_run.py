@@ -495,11 +495,10 @@ async def find_ranges(
         CommandError: without an end, if some leader does not answer.
     """
     admin = client.admin
-    bounds, silent = await find_bounds(
-        admin, wish.topics, wish.partitions, is_patient=not wish.until_end
-    )
+    wanted = dict.fromkeys(wish.topics, wish.partitions)
+    bounds, silent = await find_bounds(admin, wanted, is_patient=not wish.until_end)
     if not wish.until_end:
-        check_all_read(silent)
+        check_all_read(silent, "their ends are not known")
     if wish.begin.place is StartPlace.TIME:
         for topic in wish.topics:
             partitions = [number for name, number in bounds if name == topic]

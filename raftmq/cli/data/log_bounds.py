@@ -5,21 +5,28 @@ A command that reads to the end leaves those out, goes on with the others, and s
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 
+from raftmq.cli.clusters.topic_reads import name_partitions
 from raftmq.cli.clusters.wait_reason import WAY_OUT
-from raftmq.cli.terminal.exits import CommandError, ExitCode
-from raftmq.cli.terminal.output import show_partitions
+from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
+from raftmq.client.administration.offsets import TIMEOUT_SECONDS, ends_of
+from raftmq.client.administration.questions import find_topic, settle
+from raftmq.errors import RaftmqError
+from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from raftmq.client.administration.admin import Admin
 
-LEADER_SECONDS_MAX = 5.0  # for leaders to answer; an election takes one or two
+# For leaders to answer. A broker whose machine has vanished counts as dead after 6 s; then come an
+# election and a last question, which takes up to 5 s.
+LEADER_SECONDS_MAX = 15.0
 ALL_SECONDS_MAX = 30.0  # where no leader can be done without, as long as admin calls take
 PAUSE_SECONDS = 0.5  # between questions
 STUCK_SECONDS = 5.0  # without a record of a partition until its leader is asked
@@ -47,16 +54,12 @@ class FoundBounds(NamedTuple):
 
 
 async def find_bounds(
-    admin: Admin,
-    topics: Collection[str],
-    partitions: Collection[int] = (),
-    *,
-    is_patient: bool = False,
+    admin: Admin, wanted: Mapping[str, Collection[int]], *, is_patient: bool = False
 ) -> FoundBounds:
-    """The bounds of all partitions, as the logs are now.
+    """The bounds of partitions: of each one as its leader tells them first.
 
     Args:
-        partitions: of each topic; empty: all of them.
+        wanted: partitions of each topic; empty: all of them. Leaders of others are not asked.
         is_patient: wait for all leaders, up to ALL_SECONDS_MAX.
 
     Raises:
@@ -65,27 +68,40 @@ async def find_bounds(
     """
     seconds_max = ALL_SECONDS_MAX if is_patient else LEADER_SECONDS_MAX
     deadline = anyio.current_time() + seconds_max
+    found = FoundBounds({}, {})
     while True:
-        found = await _ask(admin, topics, partitions)
+        asks = [partial(_ask, admin, topic, wanted[topic], found) for topic in wanted]
+        for outcome in await settle(asks):
+            if isinstance(outcome, RaftmqError):
+                raise outcome
         if not found.silent or anyio.current_time() >= deadline:
             return found
         await anyio.sleep(PAUSE_SECONDS)
+        wanted = _by_topic(found.silent)
 
 
-async def _ask(admin: Admin, topics: Collection[str], wanted: Collection[int]) -> FoundBounds:
-    found = FoundBounds({}, {})
-    for topic in topics:
-        for one in (await admin.describe_topic(topic)).partitions:
-            key = topic, one.partition
-            if wanted and one.partition not in wanted:
-                continue
-            if one.start_offset is not None and one.end_offset is not None:
-                found.bounds[key] = LogBounds(one.start_offset, one.end_offset)
-            elif one.leader is None:
-                found.silent[key] = "no leader"
-            else:
-                found.silent[key] = f"broker {one.leader}, the leader, does not answer"
-    return found
+async def _ask(admin: Admin, topic: str, wanted: Collection[int], found: FoundBounds) -> None:
+    """Adds to `found`."""
+    # `describe_topic` would wait for all leaders of the topic, and for its configuration.
+    cluster, deadline = admin._cluster, anyio.current_time() + TIMEOUT_SECONDS
+    described = (await find_topic(cluster, topic, deadline=deadline)).partitions
+    asked = [one for one in described if not wanted or one.partition in wanted]
+    led = [one.partition for one in asked if one.leader != ABSENT]
+    ends = await ends_of(cluster, topic, led, deadline=deadline)
+    for one in asked:
+        key = topic, one.partition
+        if one.partition in ends:
+            found.bounds[key] = LogBounds(*ends[one.partition])
+            found.silent.pop(key, None)
+        elif one.leader == ABSENT:
+            found.silent[key] = "no leader"
+        else:
+            found.silent[key] = f"broker {one.leader}, the leader, does not answer"
+
+
+def _by_topic(keys: Iterable[Key]) -> dict[str, list[int]]:
+    topics = groupby(sorted(keys), key=lambda key: key[0])
+    return {topic: [number for _, number in each] for topic, each in topics}
 
 
 async def give_up_silent(
@@ -98,22 +114,42 @@ async def give_up_silent(
     Args:
         positions: of the partitions that are not read to their ends.
         give_up: called for each partition, with the reason.
+
+    Raises:
+        UnknownTopicOrPartition, RaftmqError: other than for lack of an answer, as for a topic that
+            was deleted.
     """
     while True:
         before = positions()
         await anyio.sleep(STUCK_SECONDS)
-        stuck = {key for key, at in positions().items() if key in before and before[key] == at}
         # A reader of stdout that is slow holds up all of them: their leaders answer.
-        if stuck:
-            found = await find_bounds(admin, sorted({topic for topic, _ in stuck}))
-            for key in sorted(stuck & found.silent.keys()):
-                give_up(key, found.silent[key])
+        if stuck := _unmoved(before, positions()):
+            silent = await _find_silent(admin, stuck)
+            for key in sorted(_unmoved(before, positions()) & silent.keys()):
+                give_up(key, silent[key])
 
 
-def check_all_read(silent: Mapping[Key, str]) -> None:
-    """Raises CommandError: some partitions are not read; names them, and why."""
+def _unmoved(before: Mapping[Key, int | None], now: Mapping[Key, int | None]) -> set[Key]:
+    return {key for key, position in now.items() if key in before and before[key] == position}
+
+
+async def _find_silent(admin: Admin, keys: Collection[Key]) -> dict[Key, str]:
+    """
+    Raises:
+        RaftmqError: other than for lack of an answer.
+    """
+    try:
+        return (await find_bounds(admin, _by_topic(keys))).silent
+    except RaftmqError as error:
+        if exit_code_of(error) is not ExitCode.UNREACHABLE:
+            raise
+        return dict.fromkeys(keys, "no broker answers")
+
+
+def check_all_read(silent: Mapping[Key, str], failure: str = "not read to the end") -> None:
+    """Raises CommandError: of some partitions `failure` is true; names them, and why."""
     if not silent:
         return
     by_reason = groupby(sorted(silent, key=lambda key: (silent[key], key)), key=silent.__getitem__)
-    told = "; ".join(f"{show_partitions(list(keys))} ({why})" for why, keys in by_reason)
-    raise CommandError(f"not read to the end: {told}; {WAY_OUT}", ExitCode.UNREACHABLE)
+    told = "; ".join(f"{why} ({name_partitions(list(keys))})" for why, keys in by_reason)
+    raise CommandError(f"{failure}: {told}; {WAY_OUT}", ExitCode.UNREACHABLE)

@@ -191,6 +191,12 @@ async def test_a_leader_that_dies_before_the_end(autojump_clock: MockClock) -> N
             ends.give_up(second, "no leader")
             await until(lambda: results)
             assert ends.missed(c) == {second: "no leader"}
+            # It is read after all, while the others are.
+            here.world.lead("orders", 1, 1)
+            here.append(1, "b")
+            async for _ in c:
+                break
+            assert ends.missed(c) == {}
     assert (pipe.lines, results) == ([b"a"], [True])
 
 
