@@ -282,9 +282,11 @@ class OsFiles:
 
     def lock(self, path: Path) -> object:
         file = self.open(path, create=True)
+        # NFS emulates flock by byte-range locks: an exclusive one needs a file open for writing.
+        kind = fcntl.LOCK_EX if self._may_create else fcntl.LOCK_SH
         try:
             with _translated("lock", path):
-                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file.fileno(), kind | fcntl.LOCK_NB)
         except StorageError as error:
             del file  # closes it: else it would be open for as long as the error is kept
             if not isinstance(error.__cause__, BlockingIOError):  # not held, but a disk error

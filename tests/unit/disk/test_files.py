@@ -301,6 +301,20 @@ def test_a_refused_lock_leaves_nothing_open(tmp_path: Path) -> None:
     assert len(opened) == 1, (held, refused.value)
 
 
+def test_readers_share_a_lock(tmp_path: Path) -> None:
+    """Two tools look at a directory at the same time; neither passes for its holder."""
+    path = tmp_path / ".lock"
+    path.touch()
+    held = [OsFiles(read_only=True).lock(path) for _ in range(2)]
+    with pytest.raises(DirectoryInUse):
+        OsFiles().lock(path)
+    held.clear()
+    owner = OsFiles().lock(path)
+    with pytest.raises(DirectoryInUse):
+        OsFiles(read_only=True).lock(path)
+    assert owner is not None
+
+
 def test_a_lock_does_not_hinder_another_directory(place: Place) -> None:
     """Each data directory has its own lock."""
     place.files.make_directory(place.root / "other")
