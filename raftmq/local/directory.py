@@ -88,17 +88,12 @@ def hold(layout: Layout) -> Iterator[None]:
     """
     _check_ours(layout)
     is_new = not layout.root.exists()
-    layout.root.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + LOCK_SECONDS_MAX
     with ExitStack() as closing:
+        closing.callback(os.close, _locked(layout, deadline))
         if is_new:
+            # Called first, while the lock is held: else it could remove the next holder's files.
             closing.callback(_remove_unused, layout)
-        descriptor = os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o644)
-        closing.callback(os.close, descriptor)
-        deadline = time.monotonic() + LOCK_SECONDS_MAX
-        while not _lock(descriptor):
-            if time.monotonic() > deadline:
-                raise DirectoryInUse(_said_in_use(layout))
-            time.sleep(_LOOK_SECONDS)
         _check_ours(layout)  # again: it may have changed before the lock was ours
         _check_at_rest(layout)
         yield
@@ -166,6 +161,25 @@ def _check_at_rest(layout: Layout) -> None:
             f"brokers {sorted(alive)} run on {layout.root} already, without a terminal: stop them"
             f" with `raftmq dev stop --dir {layout.root}`, or choose another --dir"
         )
+
+
+def _locked(layout: Layout, deadline: float) -> int:
+    """A descriptor of the lock file, made if need be, that holds the lock."""
+    while True:
+        layout.root.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o644)
+        except FileNotFoundError:  # the holder before has just removed the directory
+            continue
+        is_locked = _lock(descriptor)
+        # A lock on a file that the holder before has removed keeps no other process out.
+        if is_locked and os.fstat(descriptor).st_nlink:
+            return descriptor
+        os.close(descriptor)
+        if not is_locked:
+            if time.monotonic() > deadline:
+                raise DirectoryInUse(_said_in_use(layout))
+            time.sleep(_LOOK_SECONDS)
 
 
 def _lock(descriptor: int) -> bool:

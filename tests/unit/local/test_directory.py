@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
@@ -130,6 +132,27 @@ def test_two_at_the_same_time(tmp_path: Path) -> None:
         with pytest.raises(DirectoryInUse, match=whose):
             made(tmp_path)
     made(tmp_path)
+
+
+def test_a_start_that_fails_while_the_next_one_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first removes the directory that it made, and its lock: the second makes both again."""
+    layout, found, has_tried = find_layout(tmp_path / "new"), list[bool](), Event()
+    monkeypatch.setattr(time, "sleep", lambda _seconds: has_tried.set())
+
+    def second() -> None:
+        with hold(layout):
+            found.append(layout.lock.exists())
+            write_plan(layout, plan_for(layout, brokers=1, port=9400))
+
+    waiting = Thread(target=second)
+    with hold(layout):
+        waiting.start()
+        assert has_tried.wait(5)
+    waiting.join()
+    assert found == [True]
+    assert is_ours(layout)
 
 
 def test_brokers_that_were_left_alone(tmp_path: Path) -> None:
