@@ -43,7 +43,11 @@ def override(
             problems.append(f"-o {text}: {'.'.join(way)} is no section")
         else:
             table[name] = _value_of(value.strip())
-            origins[".".join([*way, name])] = SettingOrigin("-o", value.strip())
+            key = ".".join([*way, name])
+            # A table that replaces what variables had set in it.
+            for below in [one for one in origins if one.startswith(f"{key}.")]:
+                del origins[below]
+            origins[key] = SettingOrigin("-o", value.strip())
     if problems:
         raise InvalidConfig(problems)
 

@@ -93,14 +93,18 @@ def limit_warnings() -> Iterator[str]:
 def _directory_problems(directory: Path) -> Iterator[str]:
     """Whether this user could write there; where it is missing, make it in the nearest directory
     that exists."""
-    found = next(one for one in (directory, *directory.absolute().parents) if one.exists())
+    places = (directory, *directory.absolute().parents)
+    # A symbolic link to nothing is there, too: no directory can be made in its place.
+    found = next(one for one in places if os.path.lexists(one))
     is_new = found != directory
     try:
         if is_new:
             # Tried, as permissions do not say all: in /proc not even root makes anything.
             os.rmdir(mkdtemp(prefix=".raftmq-check-", dir=found))  # noqa: PTH106
-        elif not os.access(found, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        elif not os.access(found, os.W_OK | os.X_OK, effective_ids=True):
+            is_read_only = os.statvfs(found).f_flag & os.ST_RDONLY  # as after a failure of its disk
+            number = errno.EROFS if is_read_only else errno.EACCES
+            raise OSError(number, os.strerror(number))
     except OSError as error:
         what = f"cannot be made in {found}" if is_new else "cannot be written"
         advice = disk_advice(error, found, is_new=is_new)

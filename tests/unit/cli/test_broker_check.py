@@ -127,9 +127,19 @@ def test_where_a_whole_section_is_from(config: Path, monkeypatch: pytest.MonkeyP
     assert f'listeners.clients.advertised = "10.0.0.1:9292"  # from {variable}' in lines
 
 
+def test_where_a_section_is_from_that_replaces_variables(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable sets one key, `-o` the whole section: the variable's value counts no more."""
+    monkeypatch.setenv("RAFTMQ_LIMITS__CONNECTIONS_MAX", "65")
+    lines = broker(config, "--check", "-o", "limits={connections_max=70}").stdout.splitlines()
+    assert "limits.connections_max = 70  # from -o" in lines
+
+
 def test_a_directory_of_another_user(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A check by the user of the node finds before the start that it may not write there."""
-    monkeypatch.setattr(os, "access", lambda _path, mode: not mode & os.W_OK)  # root may always
+    # Root may always.
+    monkeypatch.setattr(os, "access", lambda _path, mode, **_effective: not mode & os.W_OK)
     directory = config.parent / "data"
     directory.mkdir()
     found = broker(config, "--check")
@@ -139,6 +149,25 @@ def test_a_directory_of_another_user(config: Path, monkeypatch: pytest.MonkeyPat
         f" runs this (uid {os.getuid()}) must own {directory} and what is in it, see"
         f" `ls -ld {directory}`\n"
     )
+
+
+def test_a_disk_that_is_read_only(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel has mounted it so after an error: the disk is the matter, not permissions."""
+    (config.parent / "data").mkdir()
+    found = os.statvfs(config.parent)
+    read_only = os.statvfs_result((*found[:8], found.f_flag | os.ST_RDONLY, *found[9:]))
+    monkeypatch.setattr(os, "access", lambda _path, mode, **_effective: not mode & os.W_OK)
+    monkeypatch.setattr(os, "statvfs", lambda _path: read_only)
+    stderr = broker(config, "--check").stderr
+    assert "cannot be written: Read-only file system; the file system is read-only: if" in stderr
+
+
+def test_a_directory_that_is_a_link_to_nothing(config: Path) -> None:
+    """The start cannot make a directory in its place: the check finds it before."""
+    (config.parent / "data").symlink_to(config.parent / "gone")
+    found = broker(config, "--check")
+    assert found.exit_code == ExitCode.USAGE
+    assert f"node.directory = {config.parent}/data: cannot be written" in found.stderr
 
 
 def test_a_directory_that_nobody_can_make(config: Path) -> None:
