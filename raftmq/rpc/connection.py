@@ -390,6 +390,7 @@ class Connection:
 
     async def _turn_away(self, error: ForeignProtocol) -> None:
         """Answer HTTP in its own words: else its user searches for the fault elsewhere."""
+        self._end_level = logging.DEBUG  # if there is no warning: a health check comes each second
         if error.protocol == QUORUM:  # `raftmq quorum status` tries the addresses of brokers
             self.end(str(error))
             return

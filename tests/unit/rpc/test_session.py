@@ -22,6 +22,7 @@ from raftmq.wire.messages.hello import Hello, HelloReply
 from raftmq.wire.messages.replicate import ReplicaProgress
 from tests.unit.rpc.talk import (
     BEATEN,
+    BROKERS,
     CLIENTS,
     ECHO,
     Stranger,
@@ -38,7 +39,7 @@ from tests.unit.rpc.talk import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from raftmq.rpc.context import RequestContext
+    from raftmq.rpc.context import Listener, RequestContext
     from raftmq.rpc.server import Handler
     from raftmq.wire.bodies import Request
 
@@ -118,13 +119,15 @@ async def test_a_browser_is_answered_in_its_own_words(
     assert "an HTTP request came" in caplog.text
 
 
+@pytest.mark.parametrize("listener", [CLIENTS, BROKERS], ids=["clients", "brokers"])
 async def test_a_health_check_by_http_does_not_flood_the_log(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, listener: Listener
 ) -> None:
     """An HTTP health check asks this port each second: a warning once a minute."""
+    caplog.set_level(logging.DEBUG)
     server = new_server(ECHO)
     for _ in range(90):
-        async with connected(server, CLIENTS) as stream:
+        async with connected(server, listener) as stream:
             await stream.send_all(b"GET /health HTTP/1.1\r\n\r\n")
             while await stream.receive_some():
                 pass

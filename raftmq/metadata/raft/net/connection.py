@@ -182,7 +182,7 @@ class QuorumConnection:
             await self._sent.park()  # until the queue is short or the connection ends
         return self.send_soon(message)
 
-    def _end(self, reason: str, *, is_fault: bool = False) -> None:
+    def _end(self, reason: str, *, is_fault: bool = False, level: int = logging.INFO) -> None:
         if self.is_closed:  # the first reason counts
             return
         self._closed.set()
@@ -190,7 +190,7 @@ class QuorumConnection:
         self._outbox.clear()
         for waiting in (self._arrived, self._taken, self._queued, self._sent):
             waiting.unpark_all()
-        level = logging.WARNING if is_fault else logging.INFO
+        level = logging.WARNING if is_fault else level
         logger.log(level, "connection ended: with=%s reason=%s", self.name, reason)
 
     async def _read(self) -> None:
@@ -199,7 +199,8 @@ class QuorumConnection:
                 self._keep(data)
             self._end("the other side hung up")
         except ForeignProtocol as error:
-            self._end(str(error), is_fault=self._warns_of_foreign_protocol(str(error)))
+            is_fault = self._warns_of_foreign_protocol(str(error))
+            self._end(str(error), is_fault=is_fault, level=logging.DEBUG)
         except RemoteProtocolError as error:  # damaged or too large: later frames cannot be found
             self._end(str(error), is_fault=True)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
