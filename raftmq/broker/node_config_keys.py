@@ -235,7 +235,8 @@ LOG_FORMAT = NodeKey(
     Kind.CHOICE,
     "`text`: time, level, logger and message, with `key=value` in it; `json`: an object for each"
     " line with time (UTC), level, logger, message, and traceback where there is one. Warnings of"
-    " settings, which come before the log begins, and the line with which a node fails stay text.",
+    " settings and limits, which come before the log begins, and the line with which a node fails"
+    " stay text.",
     default="text",
     choices=("text", "json"),
 )

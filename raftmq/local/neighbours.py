@@ -27,9 +27,17 @@ def clusters_on(ports: Collection[int]) -> list[Path]:
     for process in _PROC.glob("[0-9]*") if sockets else ():
         # It has ended meanwhile, or is another user's.
         with suppress(OSError):
-            if any(str(each.readlink()) in sockets for each in process.glob("fd/*")):
+            if sockets.intersection(opened_by(process)):
                 found |= set(_cluster_of(process))
     return sorted(found)
+
+
+def opened_by(process: Path) -> Iterator[str]:
+    """What the descriptors of a process are, as the links in its folder of /proc name it."""
+    for each in process.glob("fd/*"):
+        # Closed meanwhile: the others count.
+        with suppress(OSError):
+            yield str(each.readlink())
 
 
 def _listening(ports: Collection[int]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from raftmq.errors import Unreachable
-from raftmq.local.neighbours import clusters_on
+from raftmq.local.neighbours import clusters_on, opened_by
 from raftmq.local.plan import HOST, ClusterPlan
 from raftmq.local.ports import keep_free_ports, keep_ports
 
@@ -50,3 +50,12 @@ def test_another_program_is_none() -> None:
     with socket.create_server((HOST, 0)) as listener:
         assert clusters_on([listener.getsockname()[1]]) == []
     assert clusters_on([]) == []
+
+
+def test_a_file_that_is_closed_meanwhile(tmp_path: Path) -> None:
+    """The other open files of its process are still looked at."""
+    opened = tmp_path / "fd"
+    opened.mkdir()
+    (opened / "3").touch()  # `readlink` fails, as it does where the link is gone
+    (opened / "4").symlink_to("socket:[7]")
+    assert list(opened_by(tmp_path)) == ["socket:[7]"]
