@@ -80,8 +80,8 @@ def numbers_of_partitions(found: object, *, low: int = 0) -> Offsets:
 def first_offsets(start: Offsets, end: Offsets, begins: Offsets) -> dict[Key, int]:
     """The offset where reading begins in each partition of `end`.
 
-    It is where the query stopped, or the log start offset, if that is later or the partition is
-    new.
+    It is where the query stopped, or the log start offset, if that is later, or the partition is
+    new, or it ends before (its topic was made again, or truncated): rather twice than never.
 
     Args:
         begins: log start offsets, at least of the partitions that `start` does not have. A
@@ -89,10 +89,11 @@ def first_offsets(start: Offsets, end: Offsets, begins: Offsets) -> dict[Key, in
     """
     stopped, begun = flat(start), flat(begins)
     return {
-        key: max(stopped.get(key, 0), begun.get(key, 0))
-        for key in flat(end)
+        key: begun[key] if ended < stopped.get(key, 0) and key in begun
+        else max(stopped.get(key, 0), begun.get(key, 0))
+        for key, ended in flat(end).items()
         if key in stopped or key in begun
-    }
+    }  # fmt: skip
 
 
 def limited(start: Offsets, end: Offsets, max_records: int | None, *, begins: Offsets) -> Offsets:
@@ -122,7 +123,7 @@ def is_enough(
 
 def lag(start: Offsets, end: Offsets, *, begins: Offsets | None = None) -> int:
     """Offsets from `start` to `end`. A new partition without its log start offset in `begins` does
-    not count; neither does one that ends before its start.
+    not count; neither does one without it that ends before its start.
     """
     return sum(_lags(start, end, begins or {}).values())
 

@@ -37,8 +37,8 @@ def ranges(start: Offsets, end: Offsets, begins: Offsets) -> list[OffsetRange]:
 
     Args:
         begins: log start offsets, at least of the partitions that are new in `end`, which begin
-            there. Offsets before them are skipped, as is a partition that ends before its
-            start: `check_loss` reports both.
+            there, as do those that end before their start. Offsets before them are skipped:
+            `check_loss` reports both.
     """
     ends = flat(end)
     return [
@@ -89,9 +89,10 @@ def _loss(stopped: int, end: int | None, begin: int) -> str:
     if end is None:
         return f"is gone, with what was to be read from offset {stopped} on"
     if end < stopped:
+        # Without the end: a read limit may have lowered it.
         return (
-            f"ends at offset {end}, before {stopped} where reading begins, as after the topic was "
-            "deleted and created again"
+            f"ends before offset {stopped}, where reading is to go on, as after the topic was "
+            f"deleted and created again; what is there now begins at offset {begin}"
         )
     if stopped < min(begin, end):
         return f"has lost the offsets {stopped} to {min(begin, end) - 1}: deleted before being read"

@@ -29,7 +29,7 @@ from spark_io.python_processes import told_in_one_line
 from spark_io.reading import read_range
 from spark_io.schema import arrow_schema, ddl
 from spark_io.stream_reader import RefusedReader, StreamReader
-from spark_io.writing import check_dropped_tasks, counted, write_rows
+from spark_io.writing import check_dropped_tasks, counted, stream_way_out, write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -127,7 +127,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @told_in_one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return write_rows(self._options, self._name(), iterator)
+        with stream_way_out():
+            return write_rows(self._options, self._name(), iterator)
 
     @told_in_one_line()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

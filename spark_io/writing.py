@@ -79,6 +79,28 @@ def _is_fenced(error: BaseException | None) -> bool:
     )
 
 
+# The texts of both errors advise a higher generation, which a stream cannot choose.
+STREAM_WAYS_OUT = {
+    ProducerFenced: "in a stream the generation is the number of the microbatch. Another query, "
+    "or this one with another checkpoint, writes under the same name: let one of them run; or "
+    "give this one a transactionalId of its own",
+    ReplayMismatch: "in a stream the generation is the number of the microbatch. Run it once with "
+    "the same checkpoint, delivery = at_least_once and without transactionalId: that microbatch "
+    "may then stand twice; or give it another checkpointLocation, and another transactionalId if "
+    "it has one",
+}
+
+
+@contextmanager
+def stream_way_out() -> Iterator[None]:
+    """Add to an error what the user of a stream can do."""
+    try:
+        yield
+    except (ProducerFenced, ReplayMismatch) as error:
+        error.add_note(STREAM_WAYS_OUT[type(error)])
+        raise
+
+
 # -- Writing --------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftmq.errors import OutcomeUnknown, ProducerFenced, RaftmqError, ReplayMismatch
-from spark_io.writing import HOLD_SECONDS_MAX, held_if_fenced
+from spark_io.writing import HOLD_SECONDS_MAX, STREAM_WAYS_OUT, held_if_fenced, stream_way_out
 
 
 def test_a_task_that_was_fenced_waits_and_then_fails() -> None:
@@ -41,3 +41,13 @@ def test_nothing_else_waits(error: RaftmqError) -> None:
     with pytest.raises(type(error)), held_if_fenced(sleep=waits.append):
         raise error
     assert waits == []
+
+
+@pytest.mark.parametrize("kind", [ReplayMismatch, ProducerFenced])
+def test_what_a_stream_can_do(kind: type[RaftmqError]) -> None:
+    """It has no generation to raise, which the error itself advises."""
+    with pytest.raises(kind) as caught, stream_way_out():
+        raise kind("take a higher generation")
+    [note] = caught.value.__notes__
+    assert note == STREAM_WAYS_OUT[kind]
+    assert "transactionalId" in note

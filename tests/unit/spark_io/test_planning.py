@@ -84,7 +84,7 @@ def test_a_partition_that_was_added_begins_where_its_log_does() -> None:
 LOSSES = {
     "deleted": ({T0: 17, T1: 0}, END, "t-0 has lost the offsets 10 to 16", ["t-0[17:30]"]),
     "all deleted": ({T0: 40, T1: 0}, END, "t-0 has lost the offsets 10 to 29", []),
-    "made again": ({T0: 0, T1: 0}, {"t": {0: 3, 1: 5}}, "t-0 ends at offset 3, before 10", []),
+    "made again": ({T0: 0, T1: 0}, {"t": {0: 3, 1: 5}}, "t-0 ends before offset 10", ["t-0[0:3]"]),
     "gone": ({T0: 0}, {"t": {0: 30}}, "t-1 is gone", ["t-0[10:30]"]),
     "gone since": ({T1: 0}, END, "t-0 is gone, with what was to be read from offset 10", []),
     "added, gone": (

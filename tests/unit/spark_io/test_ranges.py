@@ -43,6 +43,13 @@ def test_a_range_for_each_partition_with_anything_new() -> None:
     assert ranges(end, end, {}) == []
 
 
+def test_a_topic_that_was_made_again_is_read_from_its_beginning() -> None:
+    """A checkpoint at offset 100 of a topic that was deleted, made again and has five records."""
+    start, end = {"t": {0: 100, 1: 7}}, {"t": {0: 5, 1: 9}}
+    found = ranges(start, end, {"t": {0: 0, 1: 0}})
+    assert [str(each) for each in found] == ["t-0[0:5]", "t-1[7:9]"]
+
+
 def test_the_size_of_a_range() -> None:
     """Ends are exclusive."""
     assert OffsetRange("t", 0, 5, 9).size == 4
@@ -129,7 +136,7 @@ def test_about_as_many_pieces_as_wanted(whole: list[OffsetRange], wanted: int) -
         (None, 9, 0, None),
         (5, 9, 7, "t-0 has lost the offsets 5 to 6: deleted before being read"),
         (5, 9, 20, "t-0 has lost the offsets 5 to 8: deleted before being read"),
-        (5, 3, 0, "t-0 ends at offset 3, before 5 where reading begins, as after"),
+        (5, 3, 0, "t-0 ends before offset 5, where reading is to go on, as after"),
         (5, None, None, "t-0 is gone, with what was to be read from offset 5 on"),
         (None, 9, 4, "t-0 was added and begins at offset 4"),
         (None, 9, None, "t-0 was added and is gone again"),
