@@ -11,6 +11,7 @@ import rich_click as click
 
 from raftmq.cli.clusters.bootstrap import bootstrap_option
 from raftmq.cli.terminal.options import PARTITION, NumberRange, epilog_of
+from raftmq.cli.terminal.times import SIZE_FORM, parse_size
 
 CODECS = ("gzip", "lz4", "zstd")
 PRESETS = ("high_throughput", "low_latency")
@@ -38,6 +39,24 @@ class Acks(click.ParamType[Any]):
         self.fail(f"{value!r} is neither 0, 1, a number of replicas, nor all", param, ctx)
 
 
+class Size(click.ParamType[Any]):
+    """Bytes: a number, or one with a unit."""
+
+    name = "size"
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401  # click's
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> int:
+        text = str(value)
+        found = int(text) if text.isdecimal() and text.isascii() else parse_size(text)
+        if found is None:
+            self.fail(f"{value!r} is no number of bytes: write it {SIZE_FORM}", param, ctx)
+        return found
+
+
 @click.command(
     epilog=epilog_of(r"""
     Examples:
@@ -53,8 +72,8 @@ class Acks(click.ParamType[Any]):
     find . -print0 | raftmq produce files -D '\0'
 
     Exit codes: 0 when every record was acknowledged, 1 when one was refused, 3 if there is no such
-    topic, 5 if no broker was reached or the time was over, 130 interrupted. stderr says
-    how many were delivered, how many were not, and of how many the outcome is unknown.
+    topic, 5 if no broker was reached or the time was over, 130 interrupted, 143 ended by SIGTERM.
+    stderr says how many were delivered, how many were not, and of how many the outcome is unknown.
     """)
 )
 @click.argument("topic", metavar="TOPIC")
@@ -120,6 +139,14 @@ class Acks(click.ParamType[Any]):
     "--preset",
     type=click.Choice(PRESETS),
     help=PRESET_HELP,
+)
+@click.option(
+    "--max-request-size",
+    type=Size(),
+    metavar="SIZE",
+    help="The largest record, and the most that one request carries, in bytes or like 4MiB; else"
+    " 1MiB, with --preset high_throughput 4MiB. Topics refuse what is over their"
+    " max.message.bytes.",
 )
 @click.option(
     "--timeout",

@@ -148,6 +148,21 @@ def test_a_slow_input_and_a_reader_that_waits(here: Here) -> None:
         interrupt(reader)
 
 
+def test_a_producer_that_is_told_to_end(here: Here) -> None:
+    """SIGTERM says what Ctrl-C says: how many records are delivered."""
+    topic = here.topic()
+    with here.running("produce", topic) as writer:
+        assert writer.stdin is not None
+        assert writer.stderr is not None
+        writer.stdin.write(b"1\n2\n")
+        writer.stdin.flush()
+        wait_until(lambda: here.end_offset(topic) == 2)
+        writer.terminate()
+        assert writer.wait(PATIENCE_SECONDS) == 143
+        said = writer.stderr.read()
+    assert said.endswith(b"raftmq: 2 records delivered\nraftmq: ended by SIGTERM\n")
+
+
 def test_an_input_in_which_nothing_comes(here: Here) -> None:
     """Ctrl-C ends the wait at once, before the first record."""
     topic = here.topic()

@@ -24,6 +24,7 @@ from raftmq.cli.clusters.connected import run_connected
 from raftmq.cli.clusters.wait_reason import WaitedFor, WaitReason
 from raftmq.cli.data.consume_run import Progress, file_of, show_progress, show_rates
 from raftmq.cli.data.record_format import unescape
+from raftmq.cli.data.stopping import Stopping
 from raftmq.cli.data.topic_check import check_there
 from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
 from raftmq.cli.terminal.output import is_terminal
@@ -362,6 +363,7 @@ def order_of(
     acks: int | str,
     compression: str | None,
     preset: str | None,
+    max_request_size: int | None,
 ) -> ProduceOrder:
     """Raises click.UsageError, RaftmqError."""
     shape = LineShape(
@@ -370,8 +372,9 @@ def order_of(
         is_null,
     )
     options = {"acks": acks, "compression": compression, "delivery_timeout_ms": timeout * 1000}
-    # A preset is passed only if given: a `preset` of None is not a producer option.
+    # Passed only if given: a `preset` of None is not a producer option, and one has a request size.
     options |= {} if preset is None else {"preset": preset}
+    options |= {} if max_request_size is None else {"max_request_size": max_request_size}
     order = ProduceOrder(
         check_topic(topic),
         files or (STANDARD_INPUT,),
@@ -424,6 +427,17 @@ class ProduceRun:
         self._start = monotonic()
 
     async def go(self, client: Client) -> None:
+        """Raises KeyboardInterrupt, CommandError: a signal has ended it before the end."""
+        stopping = Stopping()
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(stopping.listen)
+            with stopping.whole, stopping.breaking_off():
+                await self._explained(client)
+                tasks.cancel_scope.cancel()
+                return
+        stopping.end()
+
+    async def _explained(self, client: Client) -> None:
         order = self._order
         partitions = () if order.partition is None else (order.partition,)
         wanted = WaitedFor((order.topic,), partitions, is_quorum_needed=True)
@@ -536,10 +550,12 @@ def run_produce(order: ProduceOrder, bootstrap: str | None, *, quiet: bool) -> i
     try:
         run_connected(run.go, bootstrap)
     except (RaftmqError, OSError) as error:
-        line = "; ".join(filter(None, (" ".join(str(error).split()), run.fate())))
+        # The producer's option by the name that it has here.
+        told = str(error).replace("max_request_size", "--max-request-size")
+        line = "; ".join(filter(None, (" ".join(told.split()), run.fate())))
         raise CommandError(line, exit_code_of(error)) from error
-    # Before `main.py` says that it was interrupted: how many records are delivered.
-    except KeyboardInterrupt:
+    # Before `main.py` says what has ended it: how many records are delivered.
+    except (KeyboardInterrupt, CommandError):
         if fate := run.fate():
             _say(fate)
         raise

@@ -46,6 +46,8 @@ USAGE = [
     (["produce", "t", "-D", r"\q"], r"Invalid value for -D: \q is no escape"),
     (["produce", "t", "--file", "/nowhere/x"], "'/nowhere/x' does not exist"),
     (["produce", "t", "--timeout", "0"], "0.0 is not in the range"),
+    (["produce", "t", "--max-request-size", "4 MB"], "'4 MB' is no number of bytes: write it like"),
+    (["produce", "t", "--max-request-size", "1GiB"], "max_request_size = 1073741824"),
     (["consume"], "Missing argument 'TOPIC...'"),
     (["consume", "."], "topic name '.'"),
     (["consume", "t", "-g", "billing", "-p", "1"], "-p: a group deals out its partitions itself"),
@@ -124,6 +126,19 @@ def test_an_offset_beyond_the_end(bootstrap: str) -> None:
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "raftmq: nothing to read from there on: t-0 ends at 0\n"
     assert run("consume", "t", "-e", bootstrap=bootstrap).stderr == ""
+
+
+def test_a_record_that_is_too_large(bootstrap: str, tmp_path: Path) -> None:
+    """The option that raises the limit is named; with it the record passes the producer's check."""
+    path = tmp_path / "lines"
+    path.write_bytes(b"x" * 2000 + b"\n")
+    line = ("produce", "t", "--file", str(path), "--max-request-size")
+    result = run(*line, "1999", bootstrap=bootstrap)
+    assert result.exit_code == 1, result.output
+    assert "a record of 2000 bytes; --max-request-size is 1999: send less, or raise it" in (
+        result.stderr
+    )
+    assert run(*line, "2kB", bootstrap=bootstrap).exit_code == 0
 
 
 def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
