@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from raftmq.errors import OutcomeUnknown, ProducerFenced, RaftmqError, ReplayMismatch
+from raftmq.errors import (
+    MessageTooLarge,
+    OutcomeUnknown,
+    ProducerFenced,
+    RaftmqError,
+    ReplayMismatch,
+)
 from spark_io.arrow_columns import TopicColumns, columns_of
 from spark_io.lookup import connected, is_passing
 from spark_io.names import next_task
@@ -136,7 +142,11 @@ def write_rows(
     named: dict[str, Any] = {} if name is None else name._asdict()
     arguments: dict[str, Any] = {**options.producer, **named}
     topics: dict[str, None] = {}
-    with connection(options) as client, client.producer(acks="all", **arguments) as producer:
+    with (
+        _size_way_out(topics),
+        connection(options) as client,
+        client.producer(acks="all", **arguments) as producer,
+    ):
         parts = _parts(options, batches)
         # The first part is outside of `held_if_fenced`: that a generation is over, because a later
         # one has begun, is an error at once.
@@ -145,6 +155,28 @@ def write_rows(
             count += _send(producer, parts, topics)
             producer.flush()
     return Written(name, count, producer.statistics.skipped_records, tuple(topics))
+
+
+@contextmanager
+def _size_way_out(topics: dict[str, None]) -> Iterator[None]:
+    """Name the options that bound a record's size; the SDK's error has their names in Python.
+
+    Args:
+        topics: that were written to, the last one last.
+    """
+    try:
+        yield
+    except RaftmqError as error:
+        # A named producer ends with another error, which this one has caused.
+        for each in (error, error.__cause__):
+            if isinstance(each, MessageTooLarge):
+                topic = each.topic or next(reversed(topics), "TOPIC")
+                error.add_note(
+                    'for larger records say .option("kafka.max.request.size", BYTES) here, and '
+                    f"raftmq topic alter {topic} -c max.message.bytes=BYTES, 32 MiB at most"
+                )
+                break
+        raise
 
 
 def connection(options: SinkOptions) -> AbstractContextManager[sync.Client]:

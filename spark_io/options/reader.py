@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # The names of all options, as they are documented, and messages for those that only Kafka has.
 #
 # Options of the client have a prefix, `kafka.` or `raftmq.`. Source and sink accept each other's
-# names, as a table that is read and written has the options of both. Pure.
+# names, as one dictionary of options may serve both. Pure.
 
 
 PREFIXES = ("kafka.", "raftmq.")  # a query written for Kafka's source runs unchanged
@@ -291,7 +291,8 @@ def _bad_name(name: str) -> str:
     # 1. Kafka's, and refused. 2. The client's, without its prefix. 3. Mistyped, or unknown.
     if told := refusal(name):
         return told
-    prefixed = [spelling for spelling in client_names(name) if spelling in KNOWN]
+    # The SDK writes them with `_`.
+    prefixed = [spelling for spelling in client_names(name.replace("_", ".")) if spelling in KNOWN]
     # Stricter than difflib's 0.6, as many names share words.
     similar = prefixed or get_close_matches(name, list(KNOWN), n=1, cutoff=0.8)
     hint = f"did you mean {KNOWN[similar[0]]}?" if similar else "leave it out"

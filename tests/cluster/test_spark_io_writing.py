@@ -222,6 +222,19 @@ def test_partitions_and_order(server: Server, topic: str) -> None:
         assert there == [ROWS[number] for number in range(100) if number % 3 % 2 == partition]
 
 
+@pytest.mark.parametrize("given", [{}, {"kafka.max.request.size": "4194304"}, AGAIN])
+def test_the_way_out_of_a_row_that_is_too_large(
+    server: Server, topic: str, given: dict[str, str]
+) -> None:
+    """2 MiB are refused by the producer, and then by the broker: both name option and command."""
+    row = frame(value=[b"x" * (2 << 20)])
+    with pytest.raises(RaftmqError) as caught:
+        write(batch_writer(server, "value", topic=topic, **given), row)
+    note = caught.value.__notes__[-1]
+    assert '"kafka.max.request.size", BYTES' in note
+    assert f"raftmq topic alter {topic} -c max.message.bytes=" in note
+
+
 def test_a_row_that_is_too_large(server: Server, topic: str) -> None:
     writer = batch_writer(server, "value", topic=topic)
     with pytest.raises(MessageTooLarge):

@@ -249,3 +249,13 @@ def test_fewer_tasks_than_before(spark: SparkSession, server: Server, topic: str
     write(rows, server.bootstrap, topic, **job)
     with pytest.raises(PySparkException, match="had more tasks: 'load/1', generation 1"):
         write(rows.coalesce(1), server.bootstrap, topic, **job)
+
+
+def test_from_sql(spark: SparkSession, server: Server, client: sync.Client, topic: str) -> None:
+    """A view is made with options, as the page has it, and read."""
+    fill(client, topic, range(3))
+    given = {"bootstrap": server.bootstrap, "subscribe": topic}
+    options = ", ".join(f"{name} '{text}'" for name, text in given.items())
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW seen USING raftmq OPTIONS ({options})")
+    assert spark.sql("SELECT * FROM seen").count() == 3
+    spark.sql("DROP VIEW seen")

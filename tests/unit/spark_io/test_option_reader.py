@@ -55,6 +55,7 @@ def test_names_do_not_collide() -> None:
         ("kafka.partitioner.class", "say partitioner = crc32, murmur2 or consistent"),
         ("fetchoffset.numretries", "fetchOffset.numRetries: what counts here is how long"),
         ("fetchOffset.retryIntervalMs", "say retryTimeoutMs"),
+        ("max_request_size", "did you mean kafka.max.request.size?"),
     ],
 )
 def test_names_that_are_refused(name: str, told: str) -> None:
