@@ -315,11 +315,12 @@ def test_a_machine_that_vanishes(options: list[str], brokers: BrokerCluster) -> 
 
 
 def test_records_that_are_refused(here: Here) -> None:
-    """One that is too large ends it; those before it are delivered, and counted."""
+    """One that is too large ends it, with the option that lets it through; all are counted."""
     topic = here.topic()
     data = b"small\n" + b"x" * (2 << 20) + b"\n"
     result = here.run("produce", topic, stdin=data, exit_code=1)
-    assert b"a record of 2097152 bytes; max_request_size is" in result.stderr
+    assert b"a record of 2097152 bytes; --max-request-size is" in result.stderr
+    assert b"0 records delivered, 2 read and not delivered" in result.stderr
     assert result.stderr.count(b"\n") == 1
     result = here.run("produce", topic, "--acks", "3", stdin=b"x\n", exit_code=1)
     assert b"0 records delivered, 1 read and not delivered" in result.stderr
