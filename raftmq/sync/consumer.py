@@ -504,7 +504,9 @@ class Consumer(BlockingBlock, Generic[ValueT_co, KeyT_co]):
     def _not_handed_out(self, record: ConsumerRecord) -> None:
         """It comes again, in this or another call."""
         if self._shared is not None:
-            self._shared.give_back(record)
+            group = self._consumer._options.group
+            may_repeat = group is None or group.commit != "before"
+            self._shared.give_back(record, may_repeat=may_repeat)
 
     def _give_back(self) -> None:
         """Return a batch that no thread has got to the consumer. The consumer takes back the rest

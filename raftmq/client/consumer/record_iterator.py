@@ -58,17 +58,27 @@ class SharedBatch:
                 self._is_shared, self._taker = self._taker != 0, taker
             return record
 
-    def give_back(self, record: ConsumerRecord) -> None:
-        """It was taken, and not handed out after all: it comes first the next time."""
+    def give_back(self, record: ConsumerRecord, *, may_repeat: bool) -> None:
+        """It was taken, and not handed out after all: it comes first the next time.
+
+        Args:
+            may_repeat: also if records behind it, which other threads have taken, may come twice.
+        """
         batch, before = self._batch, None
-        for one in batch.raw:
-            if one.offset == record.offset and batch.topic == record.topic:
+        if (record.topic, record.partition) != (batch.topic, batch.partition):
+            return  # other threads have gone on to the next batch
+        for one in _decodable(batch):
+            if one.offset == record.offset:
                 break
             before = one
-        else:  # other threads have gone on to the next batch
+        else:
             return
         with self._lock:
-            if not self._is_stopped:
+            # Not taken from this one, after a seek: it comes anyway.
+            is_ahead = self.last is None or self.last.offset < record.offset
+            if self._is_stopped or is_ahead:
+                return
+            if self.last is record or may_repeat:
                 self._rest.appendleft(record)
                 self.last = before
 

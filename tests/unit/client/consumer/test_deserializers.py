@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,9 +13,11 @@ from raftmq.errors import UndecodableRecord
 from raftmq.wire.batch.records import encode_batch
 from tests.unit.client.consumer.reading import append, consumer, reading
 from tests.unit.client.group.grouped import grouped
-from tests.unit.sync.loop_here import threaded_alone
+from tests.unit.sync.loop_here import threaded, threaded_alone
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trio.testing import MockClock
 
     from raftmq.client.consumer.consumer import Consumer
@@ -186,6 +189,80 @@ async def test_it_is_interrupted_in_a_thread(autojump_clock: MockClock, hit: byt
         options = {"start": "earliest", "value_deserializer": Interrupted(hit)}
         async with threaded_alone(here, "a", **options) as (loop, threaded):
             await loop.run(lambda: read(threaded))
+
+
+class InterruptedLate:
+    """A deserializer that is hit with one value, once, after `meanwhile` has run in a thread."""
+
+    def __init__(self, value: bytes) -> None:
+        self._value: bytes | None = value
+        self.meanwhile: Callable[[], None]
+
+    def __call__(self, value: bytes) -> str:
+        if value == self._value:
+            self._value = None
+            other = Thread(target=self.meanwhile)
+            other.start()
+            other.join()
+            raise KeyboardInterrupt
+        return value.decode()
+
+
+def share(consumer: SyncConsumer, deserializer: InterruptedLate, others_count: int) -> list[str]:
+    """What a thread reads before it is interrupted, and then what another has read meanwhile."""
+    values, meanwhile = list[str](), list[str]()
+
+    def read_some() -> None:
+        consumer.resume(*consumer.assignment)
+        records = consumer.records(timeout=0.5)
+        meanwhile.extend(next(records).value for _ in range(others_count))
+
+    deserializer.meanwhile = read_some
+    with pytest.raises(KeyboardInterrupt):
+        values.extend(record.value for record in consumer.records(timeout=0.5))
+    return values + meanwhile
+
+
+async def test_another_thread_has_gone_on_to_another_partition(autojump_clock: MockClock) -> None:
+    """The interrupted record has an offset that the other's batch has, too: nothing of that batch
+    is skipped (C3, S6)."""
+    deserializer = InterruptedLate(b"0:2")
+
+    def read(consumer: SyncConsumer) -> None:
+        with consumer:
+            consumer.pause(("orders", 1))  # the other thread resumes it
+            values = share(consumer, deserializer, 1)
+            consumer.pause(("orders", 1))  # ends the batch
+            consumer.resume(("orders", 1))
+            values += [record.value for record in consumer.records(timeout=0.5)]
+            assert values == ["0:0", "0:1", *(f"1:{number}" for number in range(4))]
+
+    async with grouped(2) as here:
+        here.append(0, *(f"0:{number}" for number in range(3)))
+        here.append(1, *(f"1:{number}" for number in range(4)))
+        options = {"start": "earliest", "value_deserializer": deserializer}
+        async with threaded_alone(here, "a", **options) as (loop, threaded):
+            await loop.run(lambda: read(threaded))
+
+
+@pytest.mark.parametrize(("mode", "committed"), [("before", 4), ("batch", 1)])
+async def test_another_thread_has_gone_on(
+    autojump_clock: MockClock, mode: str, committed: int
+) -> None:
+    """A program that ends its loop with Ctrl-C: with "before" nothing that the other thread has got
+    comes again; with others the record that was not handed out does (C3, C4)."""
+    deserializer = InterruptedLate(b"1")
+
+    def read(consumer: SyncConsumer) -> list[str]:
+        with consumer:
+            return share(consumer, deserializer, 2)
+
+    async with grouped(1) as here:
+        here.append(0, *map(str, range(6)))
+        options = {"commit": mode, "value_deserializer": deserializer}
+        async with threaded(here, "a", **options) as (loop, consumer):
+            assert await loop.run(lambda: read(consumer)) == ["0", "2", "3"]
+        assert here.committed(0) == committed
 
 
 async def test_in_a_thread(autojump_clock: MockClock) -> None:
