@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from raftmq.client.consumer.batch import AnyBatch, ConsumedBatch, Work
-    from raftmq.client.consumer.partition_state import ConsumedPartition, Key
+    from raftmq.client.consumer.partition_state import Key
     from raftmq.client.consumer.record import AnyRecord, ConsumerRecord
     from raftmq.client.routing.cluster import Cluster
 
@@ -534,7 +534,7 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
             TypeError: not a pair.
             InvalidConfig: the partition is not read by this consumer. Definite.
         """
-        for state in self._states_of("pause", partitions):
+        for state in self._subscription.find_all("pause", partitions):
             self._one.put_back(state)
             state.is_paused = True
 
@@ -548,20 +548,12 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
             TypeError: not a pair.
             InvalidConfig: the partition is not read by this consumer. Definite.
         """
-        for state in self._states_of("resume", partitions):
+        for state in self._subscription.find_all("resume", partitions):
             state.is_paused = False
             self._signal.on_news([state])
             self._leaders.on_change(state)
 
     # -- inside ----------------------------------------------------------------------------
-
-    def _states_of(self, call: str, partitions: Sequence[Key]) -> list[ConsumedPartition]:
-        for key in partitions:
-            if not isinstance(key, tuple) or len(key) != 2:
-                raise TypeError(
-                    f'{call} takes pairs, as in {call}(("orders", 0), ("orders", 1)), not {key!r}'
-                )
-        return [self._subscription.find(*key) for key in partitions]
 
     def _on_metadata(self) -> None:
         if self._membership is not None:

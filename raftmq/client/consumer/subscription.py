@@ -112,6 +112,15 @@ class Subscription:
             )
         return state
 
+    def find_all(self, call: str, partitions: Sequence[Key]) -> list[ConsumedPartition]:
+        """The arguments of `call`. Raises TypeError: not a pair; InvalidConfig: as `find`."""
+        for key in partitions:
+            if not isinstance(key, tuple) or len(key) != 2:
+                raise TypeError(
+                    f'{call} takes pairs, as in {call}(("orders", 0), ("orders", 1)), not {key!r}'
+                )
+        return [self.find(*key) for key in partitions]
+
     def topic_id_of(self, state: ConsumedPartition) -> bytes | None:
         """Of the topic that is read, or will be: after a seek no request was sent yet."""
         if state.topic_id is not None:
