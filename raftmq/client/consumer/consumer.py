@@ -30,6 +30,7 @@ from raftmq.client.type_parameters import Generic, KeyT_co, ValueT_co
 from raftmq.errors import (
     Closed,
     InvalidConfig,
+    InvalidRequest,
     RaftmqError,
     UndecodableRecord,
     UnknownTopicOrPartition,
@@ -245,6 +246,8 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
             record = one.last = next(one.records)
         except UndecodableRecord as error:
             one.last = error.record  # handed out with the error: the next call goes on behind it
+            raise
+        except InvalidRequest:  # another event loop: nothing is touched
             raise
         except RaftmqError:
             one.close()  # a column failed to decode: the rest cannot be iterated

@@ -80,6 +80,31 @@ async def test_a_thread_with_a_loop_of_its_own(
 
 
 @on_trio_and_asyncio
+async def test_a_refused_call_finishes_nothing(
+    raftmq_broker: Server, raftmq_topic: str, backend: str
+) -> None:
+    """Another thread asks for the next record by mistake, then work on the one at hand fails: it
+    comes again (C3)."""
+    topic, group = raftmq_topic, f"{raftmq_topic}-group"
+    async with raftmq.connect(raftmq_broker.bootstrap) as mq:
+        await mq.admin.create_topic(topic)
+        async with mq.producer() as producer:
+            await producer.send(topic, b"x")
+
+        async def fail_in_work() -> None:
+            async with mq.consumer(topic, group=group, start="earliest") as consumer:
+                await anext(consumer)
+                error = await elsewhere(consumer.__anext__, backend)
+                assert isinstance(error, InvalidRequest), error
+                raise ValueError("work fails")
+
+        with pytest.raises(ValueError, match="work fails"):
+            await fail_in_work()
+        async with mq.consumer(topic, group=group, start="earliest") as consumer:
+            assert (await anext(consumer)).offset == 0
+
+
+@on_trio_and_asyncio
 async def test_a_delivery_that_is_awaited_elsewhere(
     raftmq_broker: Server, raftmq_topic: str, backend: str
 ) -> None:
