@@ -9,7 +9,7 @@ from __future__ import annotations
 import rich_click as click
 
 from raftmq.cli.terminal.exits import CommandError, ExitCode
-from raftmq.cli.terminal.options import connection_options, epilog_of, output_option
+from raftmq.cli.terminal.options import connection_options, epilog_of, output_option, yes_option
 
 
 @click.group()
@@ -99,27 +99,54 @@ def status(output: str, timeout: float, bootstrap: str | None) -> int:
 
     raftmq cluster leaders --balance
 
+    raftmq cluster leaders --unclean orders 3
+
     raftmq cluster leaders -o json | jq 'select(.leader != .preferred)'
 
     JSON: one object per line, for each partition; with --balance, for each one that was led by
     another than its preferred leader. It has topic, partition, leader, preferred (broker ids), isr,
-    and with --balance error. What there is not is null.
+    and with --balance error; with --unclean it has topic, partition, outcome (elected, led already,
+    failed) and error. What there is not is null.
     """)
 )
 @click.option("--balance", is_flag=True, help="Elect the preferred leaders where others lead.")
+@click.option(
+    "--unclean",
+    type=(str, click.IntRange(min=0)),
+    metavar="TOPIC PARTITION",
+    help="Elect an active replica of it that may lack records, as those that have them are lost for"
+    " good. Asks first.",
+)
+@yes_option()
 @output_option()
 @connection_options
-def leaders(balance: bool, output: str, timeout: float, bootstrap: str | None) -> int:
+def leaders(
+    balance: bool,
+    unclean: tuple[str, int] | None,
+    is_sure: bool,
+    output: str,
+    timeout: float,
+    bootstrap: str | None,
+) -> int:
     """Show which partitions others lead than their preferred leaders, and elect these.
 
     The preferred leader of a partition is its first replica. After a restart another one leads.
     The cluster gives leadership back by itself, within five minutes, to a broker that lacks more
     than a tenth of the partitions that it should lead; --balance does so at once, and for all.
 
-    Exit code 1 if a preferred leader was not elected, as one is not that is down or not in sync.
-    """
-    from raftmq.cli.clusters.leaders import balance_leaders, show_leaders
+    --unclean is for a partition without a leader whose in-sync replicas do not come back, as after
+    a lost disk. Records that only they had are lost for good, also acknowledged ones. Where no
+    broker with a replica is active, see `raftmq topic restart-empty`.
 
+    Exit code 1 if a leader was not elected, as a preferred one is not that is down or not in sync.
+    """
+    from raftmq.cli.clusters.leaders import balance_leaders, elect_unclean, show_leaders
+
+    if unclean is not None:
+        if balance:
+            raise CommandError("--balance and --unclean: choose one", ExitCode.USAGE)
+        as_json = output == "json"
+        return elect_unclean(*unclean, bootstrap, timeout, is_sure=is_sure, as_json=as_json)
     run = balance_leaders if balance else show_leaders
     return run(bootstrap, timeout, as_json=output == "json")
 

@@ -152,7 +152,8 @@ def _check_lost(image: MetadataImage, state: PartitionState) -> None:
     if holders:
         raise InvalidRequest(
             f"of replicas {list(state.replicas)} broker {holders[0]} is active: only what no active"
-            " broker has may start empty; elect that replica with an unclean election, if need be"
+            " broker has may start empty; `raftmq cluster leaders --unclean TOPIC PARTITION` elects"
+            " that replica as it is"
         )
 
 

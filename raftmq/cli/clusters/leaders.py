@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from raftmq.cli.clusters.connected import run_admin
 from raftmq.cli.clusters.topic_reads import counted
 from raftmq.cli.terminal.exits import ExitCode
-from raftmq.cli.terminal.output import Row, write_json, write_table
+from raftmq.cli.terminal.output import Row, check_can_ask, confirm, write_json, write_table
 from raftmq.cli.terminal.program import as_called
+from raftmq.client.administration.checks import check_topic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,6 +73,34 @@ async def _balance(admin: Admin) -> list[BalancedPartition]:
             else:
                 done.append(BalancedPartition(replace(one, leader=one.preferred), ""))
     return done
+
+
+def elect_unclean(
+    topic: str,
+    partition: int,
+    bootstrap: str | None,
+    timeout: float,
+    *,
+    is_sure: bool,
+    as_json: bool,
+) -> int:
+    """Elect a replica that may lack records. What has a leader is left alone."""
+    check_topic(topic)
+    name = f"partition {partition} of topic {topic}"
+    check_can_ask(f"elect an unclean leader of {name}", is_sure=is_sure)
+    question = f"Elect a replica of {name} that may lack records? They are lost for good then"
+    confirm(question, is_sure=is_sure)
+    (done,) = run_admin(
+        lambda admin: admin.elect_leaders(topic, [partition], unclean=True), bootstrap, timeout
+    )
+    error = None if done.error is None else " ".join(str(done.error).split())
+    if as_json:
+        row = {"topic": topic, "partition": partition, "outcome": done.outcome, "error": error}
+        write_json([row])
+    else:
+        why = "" if error is None else f": {error}"
+        sys.stdout.write(as_called(f"{name}: {done.outcome}{why}\n"))
+    return ExitCode.FAILED if done.outcome == "failed" else ExitCode.OK
 
 
 def _object(one: PartitionLeader) -> Row:

@@ -365,14 +365,30 @@ def _elect_preferred(
     preferred = before.replicas[0]
     if before.leader == preferred:
         return Refused(ErrorCode.ELECTION_NOT_NEEDED, f"broker {preferred} leads already")
-    if preferred not in before.isr or not rules.is_active(preferred):
-        return Refused(
-            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-            f"broker {preferred} is not in sync: wait until it is",
-        )
+    if (why := _why_not_preferred(before, rules)) is not None:
+        return Refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {preferred} {why}")
     # `elect` keeps a leader that may continue, so naming it here elects it.
     _put(draft, key, replace(before, leader=preferred), rules)
     return Done()
+
+
+def _why_not_preferred(before: PartitionState, rules: Rules) -> str | None:
+    """Why the preferred leader cannot lead now, and the way out; None: it can."""
+    preferred = before.replicas[0]
+    if not rules.is_unfenced(preferred):
+        return "is down: start it"
+    if not rules.is_active(preferred):
+        return "is stopping: start it again"
+    if preferred in before.isr:
+        return None
+    if rules.is_unfenced(before.leader):
+        return "is not in sync: wait until it is"
+    # Nobody leads whom it could copy: it waits for ever if the others, or its own disk, are lost.
+    return (
+        "is not in sync, and nobody leads: start the brokers that have the other replicas; if their"
+        " records are lost for good, `raftmq cluster leaders --unclean TOPIC PARTITION` elects a"
+        " replica as it is"
+    )
 
 
 def _elect_anyone(

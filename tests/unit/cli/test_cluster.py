@@ -15,6 +15,7 @@ from raftmq.cli.main import main
 from raftmq.errors import ErrorCode
 from raftmq.wire.messages.cluster import VoterAddress
 from raftmq.wire.messages.corruption import DamagedReplicaRow, DescribeDamage, DescribeDamageReply
+from raftmq.wire.messages.topics import ElectLeaders
 from tests.unit.client.administration.served import serve_bureau
 
 if TYPE_CHECKING:
@@ -244,6 +245,25 @@ def test_leaders(here: Here) -> None:
     )
 
 
+def test_an_unclean_leader(here: Here) -> None:
+    """A replica is elected as it is, after a question; what has a leader is left alone."""
+    here.bureau.replicas["t", 0] = ((2, 1), ())
+    result = here.run("leaders --unclean t 0")
+    assert (result.exit_code, here.bureau.asked(ElectLeaders)) == (2, [])
+    assert "add --yes" in result.stderr
+    result = here.run("leaders --unclean t 0 --yes")
+    assert (result.exit_code, result.stdout) == (0, "partition 0 of topic t: elected\n")
+    (body,) = here.bureau.asked(ElectLeaders)
+    assert (body.is_unclean, body.starts_empty) == (True, False)
+    again = here.run("leaders --unclean t 0 -y -o json")
+    assert again.exit_code == 0
+    row = json.loads(again.stdout)
+    assert (row["topic"], row["partition"], row["outcome"]) == ("t", 0, "led already")
+    here.bureau.errors = [ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE]
+    result = here.run("leaders --unclean t 0 -y")
+    assert (result.exit_code, "partition 0 of topic t: failed: " in result.stdout) == (1, True)
+
+
 def test_every_address(here: Here) -> None:
     """Of listeners and of voters, whose ports people look for here."""
     ail(here.bureau)
@@ -267,6 +287,9 @@ def test_every_address(here: Here) -> None:
     ("line", "told"),
     [
         ("health --wait --watch", "--wait and --watch: choose one"),
+        ("leaders --balance --unclean t 0", "--balance and --unclean: choose one"),
+        ("leaders --unclean t", "requires 2 arguments"),
+        ("leaders --unclean t -1", "is not in the range"),
         ("health -o xml", "is not one of"),
         ("health --timeout 0", "is not in the range"),
         ("status x", "unexpected extra argument"),

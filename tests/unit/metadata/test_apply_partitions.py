@@ -188,7 +188,9 @@ def test_the_preferred_leader_is_the_first_replica() -> None:
     """It is back in sync: it leads again, in another epoch; asked again, there is no need."""
     image = hosting(out=(0,))
     command = elect(ElectionKind.PREFERRED)
-    assert refusal(image, command).code == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    problem = refusal(image, command)
+    assert problem.code == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert problem.message == "broker 0 is not in sync: wait until it is"
     image = altered(image, 0, 1, 2)
     before = of(image)
     image = after(image, command)
@@ -204,6 +206,19 @@ def test_a_stopping_broker_is_not_preferred() -> None:
     image = after(image, BeginControlledShutdown(0, epoch_of(0)))
     problem = refusal(image, elect(ElectionKind.PREFERRED))
     assert problem.code == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert problem.message == "broker 0 is stopping: start it again"
+
+
+def test_a_preferred_leader_that_waiting_does_not_help() -> None:
+    """It is down; or it is up, but those that are in sync are not: each has its own way out."""
+    image = gone(hosting((0, 1)), 0)
+    problem = refusal(image, elect(ElectionKind.PREFERRED))
+    assert problem.message == "broker 0 is down: start it"
+    image = after(gone(image, 1), UnfenceBroker(0, epoch_of(0)))
+    assert of(image).leader == NO_BROKER
+    problem = refusal(image, elect(ElectionKind.PREFERRED))
+    assert "nobody leads: start the brokers" in problem.message
+    assert "`raftmq cluster leaders --unclean TOPIC PARTITION`" in problem.message
 
 
 def test_an_unclean_election_needs_a_leaderless_partition() -> None:
