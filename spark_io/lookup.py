@@ -257,6 +257,18 @@ def check_topic(options: SinkOptions, *, is_stream: bool) -> None:
 # Each microbatch is planned anew, and twice; Spark uses its planning processes again.
 @cache
 def _look_for(bootstrap: tuple[str, ...], topic: str, client_id: str, seconds: float) -> None:
+    count_partitions(bootstrap, topic, client_id, seconds)
+
+
+def count_partitions(
+    bootstrap: Sequence[str], topic: str, client_id: str, seconds: float = BATCH_SECONDS
+) -> int:
+    """The number of the topic's partitions.
+
+    Raises:
+        UnknownTopicOrPartition: there is no such topic.
+        RaftmqError: no broker has answered.
+    """
     asked = {
         "bootstrap.servers": ",".join(bootstrap),
         "subscribe": topic,
@@ -264,7 +276,7 @@ def _look_for(bootstrap: tuple[str, ...], topic: str, client_id: str, seconds: f
         "retryTimeoutMs": f"{seconds * 1000:.0f}",
     }
     with Lookup(source_options(asked, is_stream=False), option=None) as lookup:
-        lookup.keys()
+        return len(lookup.keys())
 
 
 # -- Connecting -----------------------------------------------------------------------------------

@@ -88,12 +88,13 @@ def first_offsets(start: Offsets, end: Offsets, begins: Offsets) -> dict[Key, in
             partition that is in neither is left out.
     """
     stopped, begun = flat(start), flat(begins)
-    return {
-        key: begun[key] if ended < stopped.get(key, 0) and key in begun
-        else max(stopped.get(key, 0), begun.get(key, 0))
-        for key, ended in flat(end).items()
-        if key in stopped or key in begun
-    }  # fmt: skip
+    found = {}
+    for key, ended in flat(end).items():
+        if key in begun and ended < stopped.get(key, 0):
+            found[key] = begun[key]
+        elif key in stopped or key in begun:
+            found[key] = max(stopped.get(key, 0), begun.get(key, 0))
+    return found
 
 
 def limited(start: Offsets, end: Offsets, max_records: int | None, *, begins: Offsets) -> Offsets:

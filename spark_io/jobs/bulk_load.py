@@ -172,7 +172,7 @@ def bulk_load(paths: tuple[str, ...], **given: Any) -> int:  # noqa: ANN401  # c
         raise click.UsageError("--value and --value-json: say one of them")
     options = _options(given["options"])
     from spark_io.jobs.command import open_session
-    from spark_io.jobs.sending import SinkTarget, send
+    from spark_io.jobs.sending import SinkTarget, check_target, send
 
     shape = RowShape(
         key=given["key"],
@@ -180,13 +180,15 @@ def bulk_load(paths: tuple[str, ...], **given: Any) -> int:  # noqa: ANN401  # c
         json_columns=_names(given["value_json"]),
         order_by=given["order_by"],
     )
+    target = SinkTarget.of(given)
     with open_session("raftmq bulk_load") as session:
+        check_target(target)
         frame = _read(session, paths, options, given)
         records = records_of(frame, shape)
         if given["is_dry"]:
             _show(frame, records)
         else:
-            send(in_order(records, tasks=given["tasks"]), SinkTarget.of(given))
+            send(in_order(records, tasks=given["tasks"]), target)
     return 0
 
 

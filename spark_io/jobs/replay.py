@@ -143,8 +143,9 @@ def replay(folder: str, **given: Any) -> int:  # noqa: ANN401  # click's
     headers, tags, timestamp, partition and offset. A second run adds nothing.
     """
     from spark_io.jobs.command import open_session
-    from spark_io.jobs.sending import SinkTarget, send
+    from spark_io.jobs.sending import SinkTarget, check_target, send
 
+    target = SinkTarget.of(given)
     with open_session("raftmq replay") as session:
         frame = session.read.parquet(folder)
         check_one_topic(frame.inputFiles())
@@ -154,11 +155,20 @@ def replay(folder: str, **given: Any) -> int:  # noqa: ANN401  # click's
             keep_timestamps=given["keep_timestamps"],
             tasks=given["tasks"],
         )
+        check_target(target, _partition_max(frame) if "partition" in rows.columns else None)
         if given["is_dry"]:
             _show_counts(frame)
         else:
-            send(rows, SinkTarget.of(given))
+            send(rows, target)
     return 0
+
+
+def _partition_max(frame: DataFrame) -> int | None:
+    """The highest partition of a row; None: there are no rows. It reads that column alone."""
+    from pyspark.sql import functions as sql
+
+    found: int | None = frame.agg(sql.max("partition")).collect()[0][0]
+    return found
 
 
 def _show_counts(frame: DataFrame) -> None:

@@ -12,7 +12,10 @@ import rich_click as click
 from pyspark.sql import Observation
 from pyspark.sql import functions as sql
 
+from spark_io.jobs.causes import JobError
 from spark_io.jobs.command import shown_progress
+from spark_io.lookup import count_partitions
+from spark_io.options.source import LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +35,24 @@ class SinkTarget(NamedTuple):
     def of(cls, given: Mapping[str, Any]) -> SinkTarget:
         """Out of the values of `sending_options`."""
         return cls(**{name: given[name] for name in cls._fields})
+
+
+def check_target(target: SinkTarget, partition_max: int | None = None) -> None:
+    """Whether the topic is there, and has the partitions that rows name, before any is sent.
+
+    Args:
+        partition_max: the highest that a row names; None: keys decide.
+
+    Raises:
+        UnknownTopicOrPartition: there is no such topic.
+        JobError: it has fewer partitions.
+    """
+    count = count_partitions(target.bootstrap.split(","), target.topic, LABEL)
+    if partition_max is not None and partition_max >= count:
+        raise JobError(
+            f"rows name partitions up to {partition_max}, and topic {target.topic!r} has {count}:"
+            f" raftmq topic alter {target.topic} --partitions {partition_max + 1}, or --by-key"
+        )
 
 
 def send(rows: DataFrame, target: SinkTarget) -> None:

@@ -118,6 +118,37 @@ def test_what_was_exported_is_replayed_once(
     assert by_partition(records(client, copy)) == by_partition(records(client, topic))
 
 
+def test_a_target_that_does_not_fit(
+    spark: SparkSession, server: Server, client: sync.Client, topic: str, tmp_path: Path,
+    load: Callable[..., int], capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """It is missing, or has fewer partitions: said before the first row, and by a dry run."""
+    fill_with_extras(client, topic)
+    assert run_export(server, topic, tmp_path / "export", "--final") == 0
+    narrow = f"{topic}-narrow"
+    client.admin.create_topic(narrow, partitions=1, replication_factor=3)
+    job = [
+        str(tmp_path / "export"),
+        "--id",
+        "copy",
+        "--generation",
+        "1",
+        "-b",
+        server.bootstrap,
+        "--to",
+    ]
+    for more in ([], ["--dry-run"]):
+        capsys.readouterr()
+        assert replay.main([*job, "nowhere", *more]) == 3
+        assert load("--to", "nowhere", "--value", "id", *more) == 3
+        assert capsys.readouterr().err.count("there is no topic 'nowhere'") == 2
+        assert replay.main([*job, narrow, *more]) == 1
+        assert "or --by-key" in capsys.readouterr().err
+    assert records(client, narrow) == []
+    assert replay.main([*job, narrow, "--by-key"]) == 0
+    assert len(records(client, narrow)) == COUNT
+
+
 def test_retention_before_the_export(
     server: Server, client: sync.Client, spark: SparkSession, topic: str, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
