@@ -13,6 +13,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 from math import inf
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import anyio
@@ -56,6 +57,11 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.header import Buffer
     from raftmq.wire.bodies import Request
     from raftmq.wire.messages.metadata import MetadataReply
+
+try:  # comes with trio, which names itself there while it runs in a thread
+    from sniffio import thread_local as library
+except ImportError:  # there is asyncio alone
+    library = SimpleNamespace(name=None)  # type: ignore[assignment]
 
 
 # -- Experience with brokers ----------------------------------------------------------------------
@@ -302,10 +308,11 @@ class Cluster:
         self._scope: anyio.CancelScope | None = None  # of its tasks; made where there is a loop
         self._is_open = False
         self._loop: EventLoopToken | None = None  # in which it was opened
+        self._library: str | None = None  # the one of that loop, as far as it says so
 
     async def __aenter__(self) -> Self:
         assert self._tasks is None, "entered twice"
-        self._loop = current_token()
+        self._loop, self._library = current_token(), library.name
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._scope = anyio.CancelScope(shield=True)
@@ -518,7 +525,8 @@ class Cluster:
             is_here = self._loop.backend_class.current_token() is self._loop.native_token
         except RuntimeError:  # a thread without a loop, or with one of the other library
             is_here = False
-        if not is_here:
+        # A guest of trio and its host share a thread: each finds the other's loop running, too.
+        if not is_here or library.name != self._library:
             raise InvalidRequest(
                 "called outside of the event loop in which the client was opened: call it there, "
                 "as with anyio.from_thread.run_sync(...) or asyncio.run_coroutine_threadsafe(...);"
@@ -528,7 +536,9 @@ class Cluster:
     def now(self) -> float:
         """The time in its event loop. Raises InvalidRequest in another one, see `check_loop`."""
         self.check_loop()
-        return anyio.current_time()
+        assert self._loop is not None, "checked"
+        # Not `anyio.current_time`, which knows of no loop in its callbacks: they are no tasks.
+        return self._loop.backend_class.current_time()
 
     async def _know(self, topic: str, *, deadline: float) -> None:
         """Refresh the topic's metadata, unless they are cached and not in doubt."""

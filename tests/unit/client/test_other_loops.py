@@ -6,19 +6,22 @@ import asyncio
 import gc
 import subprocess
 import sys
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 import pytest
+import trio
 
 import raftmq
+from raftmq.client.producer.delivery import Delivery
 from raftmq.errors import Closed, InvalidRequest, OutcomeUnknown
 from tests.unit.client.backends import BACKENDS, on_trio_and_asyncio
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from typing import Any
 
     from raftmq.client.client import Client
@@ -136,6 +139,107 @@ def test_two_loops_in_turn(raftmq_broker: Server) -> None:
         first.run_until_complete(mq.aclose())
     finally:
         first.close()
+
+
+# -- In the loop, and in none of its tasks; in one of two loops of a thread -----------------------
+
+
+async def called_back(call: Callable[[], object]) -> object:
+    """What it returns or raises in a callback of asyncio's loop."""
+    found: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    def run() -> None:
+        try:
+            found.set_result(call())
+        except Exception as error:
+            found.set_exception(error)
+
+    found.get_loop().call_soon(run)
+    return await found
+
+
+def test_callbacks_of_the_loop(raftmq_broker: Server, raftmq_topic: str) -> None:
+    """A timer or a signal handler sends: it runs in the loop, and in no task."""
+
+    async def use() -> None:
+        async with raftmq.connect(raftmq_broker.bootstrap) as mq:
+            await mq.admin.create_topic(raftmq_topic, partitions=1)
+            async with mq.producer() as producer:
+                send = partial(producer.send_nowait, raftmq_topic, b"x")
+                # The first one waits for metadata, the second is the first of its batch.
+                for offset in range(2):
+                    delivery = await called_back(send)
+                    assert isinstance(delivery, Delivery)
+                    assert (await delivery).offset == offset
+
+    # Not by anyio, which would tell callbacks that asyncio runs.
+    asyncio.run(bounded(use))  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def beside() -> AsyncIterator[Callable[[Callable[[], Awaitable[object]]], Awaitable[Any]]]:
+    """A loop of trio as a guest of that of asyncio; what it yields calls there."""
+    loop = asyncio.get_running_loop()
+    token: asyncio.Future[trio.lowlevel.TrioToken] = loop.create_future()
+    done: asyncio.Future[Any] = loop.create_future()
+    is_over = trio.Event()
+
+    async def guest() -> None:
+        token.set_result(trio.lowlevel.current_trio_token())
+        await is_over.wait()
+
+    trio.lowlevel.start_guest_run(
+        guest,
+        run_sync_soon_threadsafe=loop.call_soon_threadsafe,
+        done_callback=done.set_result,
+        host_uses_signal_set_wakeup_fd=True,
+    )
+    there = await token
+
+    async def call(function: Callable[[], Awaitable[object]]) -> object:
+        ended: asyncio.Future[object] = loop.create_future()
+
+        async def run() -> None:
+            try:
+                ended.set_result(await bounded(function))
+            except Exception as error:
+                ended.set_exception(error)
+
+        there.run_sync_soon(trio.lowlevel.spawn_system_task, run)
+        return await ended
+
+    try:
+        yield call
+    finally:
+        there.run_sync_soon(is_over.set)
+        (await done).unwrap()
+
+
+def test_two_loops_of_a_thread(raftmq_broker: Server, raftmq_topic: str) -> None:
+    """Trio runs as a guest of asyncio, as in a window's program: each calls what the other has
+    opened, which is refused, as it would wait for ever; their own clients work."""
+
+    async def use() -> None:
+        def connect() -> Client:
+            return raftmq.connect(raftmq_broker.bootstrap)
+
+        async with connect() as mq, beside() as in_trio:
+            await mq.admin.create_topic(raftmq_topic)
+            other = await in_trio(lambda: connect().open())
+            theirs = await in_trio(lambda: other.producer().open())
+            async with mq.producer() as ours:
+                for call in (partial(ours.send, raftmq_topic, b"x"), ours.flush):
+                    with pytest.raises(InvalidRequest, match="outside of the event loop"):
+                        await in_trio(call)
+                for call in (partial(theirs.send, raftmq_topic, b"x"), theirs.flush):
+                    with pytest.raises(InvalidRequest, match="outside of the event loop"):
+                        await bounded(call)
+                await ours.send(raftmq_topic, b"x")
+                await in_trio(partial(theirs.send, raftmq_topic, b"x"))
+            await in_trio(theirs.aclose)
+            await in_trio(other.aclose)
+
+    asyncio.run(use())
 
 
 # -- Never closed ---------------------------------------------------------------------------------
