@@ -88,7 +88,7 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
         self._subscription = Subscription(topics, self._options, routes, random, events)
         self._plan = FetchPlan(self._subscription, self._options, routes)
         watch = MetadataWatch(cluster, self._subscription)
-        self._leaders = FetchLeaders(self._plan, watch)
+        self._leaders = FetchLeaders(self._plan, watch, cluster.now)
         self._collector = FetchCollector(self._leaders.on_change)
         self._signal = RecordSignal(self._collector)
         self._in_flight_records = InFlightRecords(events.on_finished)
@@ -521,6 +521,7 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
             InvalidConfig: the partition is not read by this consumer, or not exactly one place is
                 given. Definite.
         """
+        self._cluster.check_loop()
         start = seek_start(offset=offset, timestamp=timestamp)
         state = self._subscription.find(topic, partition)
         self._one.put_back(state)
@@ -537,6 +538,7 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
             TypeError: not a pair.
             InvalidConfig: the partition is not read by this consumer. Definite.
         """
+        self._cluster.check_loop()
         for state in self._subscription.find_all("pause", partitions):
             self._one.put_back(state)
             state.is_paused = True
@@ -551,6 +553,7 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
             TypeError: not a pair.
             InvalidConfig: the partition is not read by this consumer. Definite.
         """
+        self._cluster.check_loop()
         for state in self._subscription.find_all("resume", partitions):
             state.is_paused = False
             self._signal.on_news([state])

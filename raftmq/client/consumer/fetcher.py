@@ -152,16 +152,20 @@ class _Leader:
         if self._woken.is_set():
             self._woken = anyio.Event()
 
-    def drop_question(self) -> None:
+    def drop_question(self, now: float) -> None:
         if self.question is not None:
-            self.question.deadline = max(anyio.current_time(), self.asked_at + OUT_SECONDS_MIN)
+            self.question.deadline = max(now, self.asked_at + OUT_SECONDS_MIN)
 
 
 class FetchLeaders:
-    """All leaders of one consumer."""
+    """All leaders of one consumer.
 
-    def __init__(self, plan: FetchPlan, watch: MetadataWatch) -> None:
-        self._plan, self._watch = plan, watch
+    Args:
+        now: the time, also in a callback of the loop: programs seek there.
+    """
+
+    def __init__(self, plan: FetchPlan, watch: MetadataWatch, now: Callable[[], float]) -> None:
+        self._plan, self._watch, self._now = plan, watch, now
         self._by_id: dict[int, _Leader] = {}
 
     def on_change(self, state: ConsumedPartition) -> None:
@@ -176,10 +180,10 @@ class FetchLeaders:
             self._watch.wake()
             return
         leader.wake()
-        if leader.question is not None and self._plan.is_late_for(
-            state, leader.broker_id, now=anyio.current_time()
-        ):
-            leader.drop_question()
+        if leader.question is not None:
+            now = self._now()
+            if self._plan.is_late_for(state, leader.broker_id, now=now):
+                leader.drop_question(now)
 
     def take_new(self) -> list[_Leader]:
         """Leaders that have no task yet."""
@@ -189,10 +193,11 @@ class FetchLeaders:
 
     def wake_all(self) -> None:
         """Partitions may have moved."""
+        now = self._now()
         for leader in self._by_id.values():
             leader.wake()
-            if self._plan.is_late(leader.broker_id, now=anyio.current_time()):
-                leader.drop_question()
+            if self._plan.is_late(leader.broker_id, now=now):
+                leader.drop_question(now)
 
 
 # -- Record signal --------------------------------------------------------------------------------

@@ -376,6 +376,7 @@ class GroupConsumption:
 
     def processing(self, work: Work) -> Processing:
         """Raises InvalidRequest, see `Consumer.processing`."""
+        self._cluster.check_loop()
         return Processing(self._reader.in_flight_records, work, self.member.on_asked, self._on_busy)
 
 

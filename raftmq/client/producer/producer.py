@@ -491,7 +491,8 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
             # Metadata have not answered yet.
             if not topic.count:
                 return self._put_in_line(topic, (value, key, stamp, size, extras), on_delivery)
-            # `now`, read once per batch, refuses other event loops.
+            # `now` refuses other event loops, once per batch: a check of each record would cost
+            # time.
             batch, index = self._accumulator.add(
                 topic, value, key, stamp, size, self._cluster.now, extras
             )

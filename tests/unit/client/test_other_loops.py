@@ -96,15 +96,37 @@ async def test_a_refused_call_finishes_nothing(
 
         async def fail_in_work() -> None:
             async with mq.consumer(topic, group=group, start="earliest") as consumer:
-                await anext(consumer)
+                record = await anext(consumer)
                 error = await elsewhere(consumer.__anext__, backend)
                 assert isinstance(error, InvalidRequest), error
+                with pytest.raises(InvalidRequest, match="outside of the event loop"):
+                    await anyio.to_thread.run_sync(consumer.processing, record)
                 raise ValueError("work fails")
 
         with pytest.raises(ValueError, match="work fails"):
             await fail_in_work()
         async with mq.consumer(topic, group=group, start="earliest") as consumer:
             assert (await anext(consumer)).offset == 0
+
+
+@on_trio_and_asyncio
+async def test_a_refused_seek_changes_nothing(
+    raftmq_broker: Server, raftmq_topic: str, backend: str
+) -> None:
+    """A thread without a loop seeks, pauses and resumes: nothing has moved after that."""
+    key = raftmq_topic, 0
+    async with raftmq.connect(raftmq_broker.bootstrap) as mq:
+        await mq.admin.create_topic(raftmq_topic)
+        async with mq.consumer(raftmq_topic, start="earliest") as consumer:
+            for call in (
+                partial(consumer.seek, *key, offset=7),
+                partial(consumer.pause, key),
+                partial(consumer.resume, key),
+            ):
+                with pytest.raises(InvalidRequest, match="outside of the event loop"):
+                    await anyio.to_thread.run_sync(call)
+            assert not consumer.paused
+            assert consumer.position(*key) == 0
 
 
 @on_trio_and_asyncio
@@ -159,7 +181,7 @@ async def called_back(call: Callable[[], object]) -> object:
 
 
 def test_callbacks_of_the_loop(raftmq_broker: Server, raftmq_topic: str) -> None:
-    """A timer or a signal handler sends: it runs in the loop, and in no task."""
+    """A timer or a signal handler sends, seeks and pauses: it runs in the loop, and in no task."""
 
     async def use() -> None:
         async with raftmq.connect(raftmq_broker.bootstrap) as mq:
@@ -171,6 +193,13 @@ def test_callbacks_of_the_loop(raftmq_broker: Server, raftmq_topic: str) -> None
                     delivery = await called_back(send)
                     assert isinstance(delivery, Delivery)
                     assert (await delivery).offset == offset
+            async with mq.consumer(raftmq_topic, start="earliest") as consumer:
+                for offset in (0, 1, 0):
+                    assert (await anext(consumer)).offset == offset
+                    if offset == 1:  # a long poll is on its way: nothing else is there
+                        await called_back(partial(consumer.pause, (raftmq_topic, 0)))
+                        await called_back(partial(consumer.seek, raftmq_topic, 0, offset=0))
+                        await called_back(partial(consumer.resume, (raftmq_topic, 0)))
 
     # Not by anyio, which would tell callbacks that asyncio runs.
     asyncio.run(bounded(use))  # type: ignore[arg-type]
