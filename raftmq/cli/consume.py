@@ -53,7 +53,8 @@ COUNT = click.IntRange(min=1)
     help="Where to begin. earliest: with the oldest records. latest: with what comes from now on."
     " N: at an offset. -N: so many offsets before the end of each partition. @TIME: at a time, like"
     " @-1h30m (so long ago; w, d, h, m, s, ms), @2026-11-21T10:00:00Z, @2026-11-21T10:00 by this"
-    " machine's time zone, or @ and milliseconds since 1970. -N counts offsets, not records:"
+    " machine's time zone, or @ and milliseconds since 1970; before -1h30m and dates the @ may be"
+    " left out. -N counts offsets, not records:"
     " control batches, which named producers write, take some, too, so that fewer than N records"
     " may come. The default is latest, and earliest where -e is given.",
 )

@@ -149,7 +149,7 @@ def lag(name: str, watch: bool, output: str, timeout: float, bootstrap: str | No
     metavar="WHERE",
     help="earliest: the oldest record. latest: after the newest one. N: an offset. @TIME: the first"
     " record at or after a time, like @-1h30m (so long ago), @2026-11-21T10:00:00Z or @ and"
-    " milliseconds since 1970.",
+    " milliseconds since 1970; before -1h30m and dates the @ may be left out.",
 )
 @click.option("--shift", type=int, metavar="N", help="So many offsets forward or, with -N, back.")
 @click.option(

@@ -12,9 +12,10 @@ import sys
 from importlib import import_module
 from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import rich_click as click
+from click.exceptions import NoSuchCommand
 
 from raftmq.cli.clusters.bootstrap import bootstrap_option
 from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
@@ -26,6 +27,9 @@ from raftmq.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# What people type for JSON, and where a command has the option of that name, how it is written.
+JSON_WORDS = ("-f", "--format", "--output", "--json")
+JSON_OPTIONS = {"output": "-o json", "form": "-f json"}
 # Disk full, quota used up, file size limit reached: what a shell's `> file` can run into.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 WITHOUT_ASSERTIONS = (
@@ -125,10 +129,29 @@ def _said_of(error: Exception) -> str:
 
 def _line_of(error: click.ClickException) -> str:
     line = _on_one_line(error.format_message())
+    if meant := _meant(error):
+        line = f"{error.message} Did you mean {meant}?"
     if isinstance(error, click.UsageError) and error.ctx is not None:
         end = "" if line.endswith((".", "?", ")")) else "."
         line = f"{line}{end} Try '{error.ctx.command_path} --help'."
     return line
+
+
+def _meant(error: click.ClickException) -> str:
+    """What click does not find by its letters: the rest of a verb, and the other option for JSON.
+
+    `-o` is the output, but of `consume` the offset, and its `-f` the format: hands mix them up.
+    """
+    if isinstance(error, NoSuchCommand) and error.ctx is not None and not error.possibilities:
+        group = cast("click.Group", error.ctx.command)
+        names = group.list_commands(error.ctx)
+        found = [name for name in names if f"-{error.command_name}" in f"-{name}"]
+        return " or ".join(map(repr, found))
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        asked = JSON_OPTIONS if error.option_name in JSON_WORDS else {}
+        params = error.ctx.command.params
+        return next((asked[one.name] for one in params if one.name in asked), "")
+    return ""
 
 
 def _on_one_line(text: str) -> str:

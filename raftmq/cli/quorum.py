@@ -11,7 +11,11 @@ from pathlib import Path
 
 import rich_click as click
 
-from raftmq.cli.clusters.bootstrap import bootstrap_addresses, bootstrap_option
+from raftmq.cli.clusters.bootstrap import (
+    bootstrap_addresses,
+    bootstrap_option,
+    bootstrap_way_out,
+)
 from raftmq.cli.terminal.options import output_option
 
 FOLDER = click.Path(path_type=Path)
@@ -54,7 +58,8 @@ def status(bootstrap: str | None, output: str) -> int:
     """
     from raftmq.cli.clusters.quorum_status import show_status
 
-    return show_status(bootstrap_addresses(bootstrap), as_json=output == "json")
+    addresses, way_out = bootstrap_addresses(bootstrap), bootstrap_way_out(bootstrap)
+    return show_status(addresses, way_out, as_json=output == "json")
 
 
 @quorum.command(

@@ -259,7 +259,8 @@ def delete(
     "time",
     metavar="TIME",
     help="Every partition is to begin with its first record at or after TIME, which is like"
-    " 2026-11-21T10:00:00Z, -7d for so long ago, or milliseconds since 1970.",
+    " 2026-11-21T10:00:00Z, -7d for so long ago, or milliseconds since 1970; as for other"
+    " commands, an @ may stand before it.",
 )
 @yes_option()
 @output_option()

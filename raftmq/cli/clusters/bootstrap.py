@@ -44,10 +44,8 @@ def bootstrap_addresses(given: str | None) -> tuple[Address, ...]:
     from raftmq.errors import InvalidConfig
     from raftmq.rpc.protocol import parse_address
 
-    context = click.get_current_context()
-    assert context is not None, "called outside of a command"
-    root = context.find_root()
-    text, hint = _named_first(given, root)
+    context = _context()
+    text, hint = _named_first(given, context.find_root())
     if text is None:
         return (_default(),)
     addresses: dict[Address, None] = {}
@@ -64,6 +62,15 @@ def bootstrap_addresses(given: str | None) -> tuple[Address, ...]:
     if problems:
         raise click.BadParameter("; ".join(problems), context, param_hint=hint)
     return tuple(addresses)
+
+
+def bootstrap_way_out(given: str | None) -> str:
+    """What to do where none of `bootstrap_addresses` answers; the default alone is the one of
+    `raftmq dev`."""
+    text, place = _named_first(given, _context().find_root())
+    if text is None:
+        return f"start one with `raftmq dev`, or say where it is with -b HOST:PORT or {VARIABLE}"
+    return f"start the nodes there, or correct {place}"
 
 
 def _named_first(given: str | None, root: click.Context) -> tuple[str | None, str]:
@@ -86,6 +93,12 @@ def _named_first(given: str | None, root: click.Context) -> tuple[str | None, st
     if named is None:
         return text, VARIABLE
     return named, f"--profile {root.params.get('profile')}"
+
+
+def _context() -> click.Context:
+    context = click.get_current_context()
+    assert context is not None, "called outside of a command"
+    return context
 
 
 def _default() -> Address:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
-from raftmq.cli.clusters.bootstrap import VARIABLE, bootstrap_addresses
+from raftmq.cli.clusters.bootstrap import bootstrap_addresses, bootstrap_way_out
 from raftmq.cli.clusters.wait_reason import WaitedFor, WaitReason, with_reason
 from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of, leaves_of
 from raftmq.cli.terminal.profiles import chosen_profile
@@ -46,7 +46,6 @@ WATCH_SECONDS = 1.0  # between answers that a person watches
 ANSWER_SECONDS_MAX = 5.0  # for one answer of several, so that a broker that hangs is not the last
 CLEAR = "\x1b[H\x1b[J"  # ANSI: cursor to the upper left corner, erase what follows
 PAUSE_SECONDS = 0.5  # between attempts to connect, of commands that wait for the cluster
-WAY_OUT = f"start one with `raftmq dev`, or say where it is with -b HOST:PORT or {VARIABLE}"
 
 
 def run_connected(
@@ -74,7 +73,7 @@ def run_connected(
     quiet_logs()
     # Without a time limit, and where a command waits on purpose, it explains its waiting itself.
     wanted = None if timeout_seconds is None or is_patient else WaitedFor((), (), group, True)
-    entry = BootstrapEntry(addresses, is_patient, is_dev_starting)
+    entry = BootstrapEntry(addresses, is_patient, is_dev_starting, bootstrap_way_out(bootstrap))
     run = partial(_run, function, entry, timeout_seconds, wanted)
     try:
         return anyio.run(run, backend="trio", backend_options=CTRL_C)
@@ -174,6 +173,7 @@ class BootstrapEntry:
 
     Args:
         is_starting: the cluster there has begun to start: then it is waited for, too.
+        way_out: what to do where nothing answers.
     """
 
     def __init__(
@@ -181,9 +181,10 @@ class BootstrapEntry:
         addresses: Sequence[Address],
         is_patient: bool,
         is_starting: Callable[[Sequence[Address]], bool],
+        way_out: str,
     ) -> None:
         self._addresses, self._is_patient = addresses, is_patient
-        self._is_starting = is_starting
+        self._is_starting, self._way_out = is_starting, way_out
 
     async def enter(self, stack: AsyncExitStack, timeout_seconds: float | None) -> Client:
         """Raises CommandError: no broker has answered."""
@@ -211,7 +212,7 @@ class BootstrapEntry:
         is_there = any(told in str(error) for told in (NO_METADATA, CLIENTS_ELSEWHERE))
         what = "; ".join(voters) if voters else f"{error}{asked}"
         if not (voters or is_there):
-            what += f"; {WAY_OUT}"
+            what += f"; {self._way_out}"
         return CommandError(what, ExitCode.UNREACHABLE)
 
 

@@ -19,7 +19,7 @@ from raftmq.cli.clusters.topic_reads import counted
 from raftmq.cli.data.offset_option import OTHER_WORDS, TIME_MAX, WORDS
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import NOTHING, Row, check_can_ask, confirm, write_json, write_table
-from raftmq.cli.terminal.times import parse_time
+from raftmq.cli.terminal.times import parse_time, time_within
 from raftmq.client.administration.checks import check_topic
 from raftmq.client.administration.groups.checks import check_group
 from raftmq.client.administration.groups.descriptions import check_empty
@@ -90,8 +90,8 @@ def parse_to(text: str) -> To:
     if text in WORDS:
         return "earliest" if text == "earliest" else "latest"
     try:
-        if text.startswith("@"):
-            return _time_of(parse_time(text[1:]))
+        if (time := time_within(text)) is not None:
+            return _time_of(parse_time(time))
     except ValueError as error:
         raise CommandError(f"--to: {error}", ExitCode.USAGE) from error
     # A negative number is --shift's.

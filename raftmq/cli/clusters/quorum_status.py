@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import trio
 
-from raftmq.cli.clusters.connected import WAY_OUT, open_client, quiet_logs
+from raftmq.cli.clusters.connected import open_client, quiet_logs
 from raftmq.cli.terminal.exits import ExitCode
 from raftmq.cli.terminal.output import Row, write_json, write_prose, write_table
 from raftmq.cli.terminal.program import as_called
@@ -68,8 +68,8 @@ class QuorumVerdict(NamedTuple):
     leader_address: str | None = None
 
 
-def show_status(addresses: Sequence[Address], *, as_json: bool) -> int:
-    """Ask, print, and return the exit code."""
+def show_status(addresses: Sequence[Address], way_out: str, *, as_json: bool) -> int:
+    """Ask, print, and return the exit code; `way_out` is for where nothing answers."""
     quiet_logs()
     try:
         answers, silences = trio.run(partial(ask_everybody, TcpNetwork(), addresses))
@@ -78,7 +78,7 @@ def show_status(addresses: Sequence[Address], *, as_json: bool) -> int:
         if group.split(KeyboardInterrupt)[1] is None:
             raise KeyboardInterrupt from None
         raise
-    return report(answers, silences, as_json=as_json)
+    return report(answers, silences, way_out, as_json=as_json)
 
 
 async def ask_everybody(
@@ -205,7 +205,11 @@ def _sight(status: QuorumStatus) -> VoterView:
 
 
 def report(
-    answers: Sequence[VoterAnswer], silences: Sequence[VoterSilence], *, as_json: bool
+    answers: Sequence[VoterAnswer],
+    silences: Sequence[VoterSilence],
+    way_out: str,
+    *,
+    as_json: bool,
 ) -> int:
     """Print everything; returns the exit code."""
     verdict = judge(answers) if answers else QuorumVerdict(False, None, 0, "no voter answers")
@@ -225,7 +229,7 @@ def report(
         # A broker is up there: what it has said names the way out.
         is_there = any(NOT_TOLD_YET in it.what or CLIENTS_ELSEWHERE in it.what for it in silences)
         if not is_there:
-            sys.stderr.write(as_called(f"raftmq: {WAY_OUT}\n"))
+            sys.stderr.write(as_called(f"raftmq: {way_out}\n"))
         return ExitCode.UNREACHABLE
     return ExitCode.OK if verdict.is_healthy else ExitCode.UNHEALTHY
 

@@ -109,6 +109,7 @@ def _parse_offsets(texts: Sequence[str]) -> dict[int, int]:
 
 def _parse_time(text: str | None) -> int | None:
     try:
-        return None if text is None else parse_time(text)
+        # Other commands write times with an @, to tell them from offsets.
+        return None if text is None else parse_time(text.removeprefix("@"))
     except ValueError as error:
         raise CommandError(f"--before-time: {error}", ExitCode.USAGE) from error

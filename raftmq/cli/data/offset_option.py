@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from enum import Enum, auto
 from typing import NamedTuple
 
-from raftmq.cli.terminal.times import parse_time
+from raftmq.cli.terminal.times import parse_time, time_within
 from raftmq.wire.bodies import NUMBER_MAX
 
 _NUMBER = re.compile(r"(-?)([0-9]{1,19})", re.ASCII)
@@ -36,13 +36,15 @@ def parse_from(text: str) -> From:
     """Raises ValueError: says how it is written."""
     if text in WORDS:
         return From(StartPlace.START if text == EARLIEST else StartPlace.END)
-    if text.startswith("@"):
+    if (time := time_within(text)) is not None:
         return From(
-            StartPlace.TIME, _in_range(text, parse_time(text[1:], is_local_allowed=True), TIME_MAX)
+            StartPlace.TIME, _in_range(text, parse_time(time, is_local_allowed=True), TIME_MAX)
         )
     # The shell passes it on as it is: -o=-3
     if text.startswith("=") and _NUMBER.fullmatch(text[1:]):
         raise ValueError(f"{text!r}: write it without =, as -o {text[1:]}")
+    if text == "json":  # -o is the output of most other commands
+        raise ValueError("'json' is no place to begin: for JSON write -f json")
     found = _NUMBER.fullmatch(text)
     if found is None:
         close = [OTHER_WORDS[text]] if text in OTHER_WORDS else get_close_matches(text, WORDS, n=1)

@@ -21,6 +21,7 @@ _UNITS_MS = {
 _PART = r"([0-9]{1,15})(ms|w|d|h|m|s)"
 _DURATION = re.compile(rf"(?:{_PART})+", re.ASCII)
 _PARTS = re.compile(_PART, re.ASCII)
+_TIME = re.compile(r"-[0-9]+[a-z]|[0-9]{4}-", re.ASCII)  # `-5m`, or a date with its dashes
 _SIZE = re.compile(r"([0-9]{1,15})(k|M|G|T)(i?)B", re.ASCII | re.IGNORECASE)
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
 DURATION_FORM = "like 7d, 12h, 1h30m, 500ms"
@@ -60,6 +61,14 @@ def parse_time(text: str, *, now_ms: int | None = None, is_local_allowed: bool =
     if found < _EPOCH:
         raise ValueError(f"{text!r} lies before 1970")
     return (found - _EPOCH) // timedelta(milliseconds=1)
+
+
+def time_within(text: str) -> str | None:
+    """The time of a place in a log, for `parse_time`: `@TIME`, or what can be nothing but a time.
+
+    None: it is none. Without @ a number is an offset, and -N so many of them.
+    """
+    return text.removeprefix("@") if text.startswith("@") or _TIME.match(text) else None
 
 
 def parse_duration(text: str) -> int | None:

@@ -56,6 +56,8 @@ USAGE = [
     (["consume", "t", "-o", "start"], "did you mean 'earliest'?"),
     (["consume", "t", "-o", "end"], "did you mean 'latest'?"),
     (["consume", "t", "-o", "lates"], "did you mean 'latest'?"),
+    (["consume", "t", "-o", "json"], "'json' is no place to begin: for JSON write -f json"),
+    (["consume", "t", "--output", "json"], "No such option '--output'. Did you mean -f json?"),
     (["consume", "t", "-o", "@now"], "Invalid value for -o: 'now' is no time"),
     (["consume", "t", "-n", "0"], "0 is not in the range"),
     (["consume", "t", "-f", "%q"], "Invalid value for -f: %q means nothing: there are %t"),
@@ -95,7 +97,7 @@ def test_nobody_listens(command: list[str]) -> None:
     result = run(*command)
     assert (result.exit_code, result.stdout) == (5, "")
     assert result.stderr.count("\n") == 1
-    for part in (f"{NOWHERE}: ", "`raftmq dev`", "RAFTMQ_BOOTSTRAP"):
+    for part in (f"{NOWHERE}: ", "; start the nodes there, or correct -b\n"):
         assert part in result.stderr
 
 

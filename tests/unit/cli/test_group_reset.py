@@ -100,6 +100,7 @@ def test_a_person_knows_before_the_answer(here: Here) -> None:
         ("--to 3", {FIRST: 3, SECOND: 3}),
         ("--shift -1", {FIRST: 4, SECOND: 3}),
         ("--to @2126-01-01T00:00:00Z", {FIRST: 10, SECOND: 5}),
+        ("--to 2126-01-01T00:00:00Z", {FIRST: 10, SECOND: 5}),
         ("--to @4000000000000 --topic u --partition 0", {FIRST: 10, SECOND: 4}),
         ("--to 0 --topic t", {("t", 0): 0, FIRST: 5, SECOND: 4}),
     ],

@@ -155,7 +155,7 @@ LEADERS = answer(
 def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
     """Who answered, whom they see, the verdict; who is silent stands on stderr."""
     silence = VoterSilence(ADDRESSES[3], "connect to voter3:9000: no answer in time")
-    assert report([LEADERS], [silence], as_json=False) == 0
+    assert report([LEADERS], [silence], "", as_json=False) == 0
     out, err = capsys.readouterr()
     assert out.splitlines() == [
         "node  address      state   leader  term",
@@ -178,7 +178,7 @@ def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_objects(capsys: pytest.CaptureFixture[str]) -> None:
     """Told apart by their type; the names are those that a voter uses itself."""
     unhealthy = answer(2, leader_id=None, state="candidate")
-    assert report([unhealthy], [VoterSilence(ADDRESSES[3], "why")], as_json=True) == 7
+    assert report([unhealthy], [VoterSilence(ADDRESSES[3], "why")], "", as_json=True) == 7
     rows = rows_of(capsys.readouterr().out)
     assert rows[0]["type"] == "voter"
     assert rows[0]["address"] == "voter2:9000"
@@ -252,7 +252,7 @@ def test_status_where_nobody_listens() -> None:
     assert [line.split(": ")[1] for line in lines] == [
         f"connect to {address}" for address in addresses
     ]
-    assert "`raftmq dev`" in last
+    assert last == "raftmq: start the nodes there, or correct -b"
 
 
 def test_status_by_way_of_a_broker(address: str) -> None:

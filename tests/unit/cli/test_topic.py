@@ -245,7 +245,7 @@ def test_a_topic_is_trimmed(here: Here) -> None:
     result = here.run("trim u --before-offset 0:4 --before-offset 2:0 -y")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == "partition  begins with\n        0            4\n"
-    result = here.run("trim u --before-time 2126-01-01T00:00:00Z -y")
+    result = here.run("trim u --before-time @2126-01-01T00:00:00Z -y")
     assert [line.split() for line in result.stdout.splitlines()[1:]] == [["0", "9"], ["1", "5"]]
     result = here.run("trim u --before-time 4000000000000 -y")
     assert (result.exit_code, here.bureau.count(DeleteRecords)) == (0, 3)
@@ -340,6 +340,7 @@ WRONG = [
     ("trim t --before-offset 5", "expected PARTITION:OFFSET, like 0:1200"),
     ("trim t --before-offset 0:-1", "expected PARTITION:OFFSET"),
     ("trim t --before-time yesterday", "'yesterday' is no time: write 2026-"),
+    ("trim t --before-time @-5fortnights", "'-5fortnights' is no time: write 2026-"),
     ("trim t --before-time 2026-11-21", "add Z for UTC"),
     ("trim t --before-offset 0:1", "add --yes"),
     ("restart-empty t", "add --yes"),

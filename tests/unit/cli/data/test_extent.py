@@ -21,6 +21,7 @@ HERE, THERE = ("t", 0), ("t", 1)
         ("-17", From(StartPlace.LAST, 17)),
         ("@1763719200017", From(StartPlace.TIME, 1_763_719_200_017)),
         ("@1970-01-01T01:00:01+01:00", From(StartPlace.TIME, 1000)),
+        ("1970-01-01T00:00:01Z", From(StartPlace.TIME, 1000)),
         (f"@{TIME_MAX}", From(StartPlace.TIME, TIME_MAX)),
     ],
 )
@@ -42,6 +43,8 @@ def test_where_to_begin(text: str, expected: From) -> None:
         ("@-1fortnight", "-1h30m for so long ago"),
         ("@yesterday", "is no time"),
         ("@20261123", "a date dashes"),
+        ("-5fortnights", "'-5fortnights' is no time"),
+        ("2026-13-01", "'2026-13-01' is no time"),
         ("=-3", "write it without =, as -o -3"),
     ],
 )
@@ -69,6 +72,14 @@ def test_a_range(text: str, expected: Range) -> None:
     bounds = LogBounds(10, 20, 12)
     assert range_of(parse_from(text), bounds, until_end=True) == expected
     assert range_of(parse_from(text), bounds, until_end=False) == expected._replace(end=None)
+
+
+@pytest.mark.parametrize("ago", ["5m", "1h30m"])
+def test_a_time_before_now(ago: str) -> None:
+    """As for `topic trim`, the @ may be left out where the text can be nothing but a time."""
+    with_at, without = parse_from(f"@-{ago}"), parse_from(f"-{ago}")
+    assert with_at.place is without.place is StartPlace.TIME
+    assert 0 <= without.number - with_at.number < 60_000
 
 
 def test_a_time_after_all_records() -> None:
