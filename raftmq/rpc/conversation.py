@@ -272,7 +272,7 @@ class Conversation:
             # Gone if a callback has forgotten it, or ended the connection.
             is_waiting = call.number in self._in_flight or call.number in self._in_line
             if call.deadline <= now and is_waiting:  # slow, hanging, or the answer is lost
-                what = f"{call.request.__name__}: no answer within {call.timeout:g} s"
+                what = f"{call.request.__name__}: no answer within {shown_seconds(call.timeout)}"
                 self._settle(call, RequestTimedOut(what))
         calls = (*self._in_flight.values(), *self._in_line.values())
         return min((call.deadline for call in calls), default=math.inf)
@@ -310,3 +310,9 @@ class Conversation:
     def _settle(self, call: Call, outcome: Answer | RaftmqError) -> None:
         self.forget(call)
         call.settle(outcome)
+
+
+def shown_seconds(seconds: float) -> str:
+    """`4.9 s`: a time-out is often what was left of another one, to the microsecond."""
+    # From 99.5 on `.2g` would write 1e+02.
+    return f"{seconds:.0f} s" if seconds >= 99.5 else f"{seconds:.2g} s"

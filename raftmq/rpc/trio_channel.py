@@ -17,7 +17,7 @@ import trio
 from raftmq.errors import Unreachable
 from raftmq.rpc.channel import Channel, opened
 from raftmq.rpc.connection import Connection
-from raftmq.rpc.conversation import Call, Conversation
+from raftmq.rpc.conversation import Call, Conversation, shown_seconds
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Answer
 
@@ -175,4 +175,4 @@ class TrioConnector:
         # The network's own timeout for connecting, which is shorter, applies as well.
         with trio.move_on_after(seconds_max):
             return await self._network.dial(address)
-        raise Unreachable(f"no connection within {seconds_max:g} s")
+        raise Unreachable(f"no connection within {shown_seconds(seconds_max)}")

@@ -29,7 +29,7 @@ from raftmq.cli.data.log_bounds import check_all_read, find_bounds, give_up_sile
 from raftmq.cli.data.offset_option import StartPlace
 from raftmq.cli.data.record_format import write_readable, write_values
 from raftmq.cli.data.stopping import Stopping
-from raftmq.cli.data.topic_check import check_there
+from raftmq.cli.data.topic_check import check_all_there
 from raftmq.cli.terminal.exits import ExitCode
 from raftmq.cli.terminal.output import is_terminal
 from raftmq.errors import IllegalGeneration, RaftmqError, RebalanceInProgress, UnknownMemberId
@@ -102,8 +102,7 @@ async def _write_wanted(
 ) -> None:
     ends: GroupEnds | None = None
     with stopping.breaking_off():
-        for topic in wish.topics:
-            await check_there(client, topic, ())
+        await check_all_there(client, wish.topics)
         if wish.until_end:
             bounds, silent = await find_bounds(client.admin, dict.fromkeys(wish.topics, ()))
             ends = GroupEnds({key: one.end for key, one in bounds.items()}, silent)

@@ -31,7 +31,7 @@ from raftmq.cli.data.record_format import (
     write_readable,
     write_values,
 )
-from raftmq.cli.data.topic_check import check_there
+from raftmq.cli.data.topic_check import check_all_there
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import is_terminal
 from raftmq.cli.terminal.program import as_called
@@ -368,9 +368,10 @@ async def _consume(client: Client, wish: ConsumeOrder, *, quiet: bool) -> None:
 async def _write_wanted(
     client: Client, wish: ConsumeOrder, silence: WaitReason, *, quiet: bool
 ) -> None:
-    for topic in wish.topics:
-        await check_there(client, topic, wish.partitions)
+    await check_all_there(client, wish.topics, wish.partitions)
     ranges, silent = await find_ranges(client, wish) if wish.needs_bounds else ({}, {})
+    if not quiet and wish.begin.place is StartPlace.OFFSET:
+        _tell_deleted(ranges)
     extent = RemainingRecords(ranges, wish.records_max, silent)
     # Empty partitions: no consumer is opened, as it would wait for records.
     if not extent.is_over:
@@ -378,6 +379,15 @@ async def _write_wanted(
     elif not quiet:
         _tell_beyond(ranges)
     check_all_read(extent.missed)
+
+
+def _tell_deleted(ranges: Mapping[Key, Range]) -> None:
+    """Of an offset that was given, and lies before the start of a log."""
+    deleted = [(key, one) for key, one in ranges.items() if one.first < one.start]
+    starts = [f"{topic}-{number} from {one.start}" for (topic, number), one in deleted]
+    if deleted:
+        what = f"offset {deleted[0][1].first} was deleted: reads {', '.join(starts[:10])}"
+        click.echo(f"raftmq: {what}", err=True)
 
 
 def _tell_beyond(ranges: Mapping[Key, Range]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.client.administration.checks import check_topic
 from raftmq.errors import RaftmqError, UnknownTopicOrPartition
 
@@ -29,6 +30,21 @@ async def check_there(client: Client, topic: str, partitions: Sequence[int] = ()
         raise UnknownTopicOrPartition(f"{error}; `raftmq topic create {topic}` makes it") from error
     if partitions:
         await _check_partitions(client, topic, partitions)
+
+
+async def check_all_there(
+    client: Client, topics: Sequence[str], partitions: Sequence[int] = ()
+) -> None:
+    """Before any of them is read. Raises CommandError: names all that do not exist."""
+    missing: list[str] = []
+    for topic in topics:
+        try:
+            await check_there(client, topic, partitions)
+        except UnknownTopicOrPartition as error:
+            missing.append(str(error))
+    if missing:
+        missing[-1] += "; nothing was read" if len(topics) > 1 else ""
+        raise CommandError("\n".join(missing), ExitCode.NOT_FOUND)
 
 
 async def _check_partitions(client: Client, topic: str, partitions: Sequence[int]) -> None:

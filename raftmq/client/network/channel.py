@@ -15,7 +15,7 @@ import anyio
 from raftmq.client.network.outgoing import Outgoing
 from raftmq.errors import RemoteProtocolError, Unreachable
 from raftmq.rpc.channel import DONE, Channel, opened
-from raftmq.rpc.conversation import Call, Conversation
+from raftmq.rpc.conversation import Call, Conversation, shown_seconds
 from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Answer
 from raftmq.wire.frames import FrameReader
@@ -236,4 +236,4 @@ class AnyioConnector:
         # The network's own timeout for connecting, which is shorter, applies as well.
         with anyio.move_on_after(seconds_max):
             return await self._network.dial(address)
-        raise Unreachable(f"no connection within {seconds_max:g} s")
+        raise Unreachable(f"no connection within {shown_seconds(seconds_max)}")

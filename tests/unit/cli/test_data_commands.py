@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.unit.client.administration.bureau import Bureau
+
 NOWHERE = "127.0.0.1:1"
 
 
@@ -112,6 +114,17 @@ def test_no_such_topic(command: list[str], bootstrap: str) -> None:
     )
 
 
+@pytest.mark.parametrize("group", [[], ["-g", "billing"]])
+def test_one_of_several_topics_is_missing(group: list[str], bootstrap: str) -> None:
+    """Nothing of the others is read, which is said; each missing one has its line."""
+    result = run("consume", "nope", "t", "none", "-e", *group, bootstrap=bootstrap)
+    assert (result.exit_code, result.stdout) == (3, ""), result.output
+    assert result.stderr == (
+        "raftmq: there is no topic 'nope'; `raftmq topic create nope` makes it\n"
+        "raftmq: there is no topic 'none'; `raftmq topic create none` makes it; nothing was read\n"
+    )
+
+
 @pytest.mark.parametrize(
     "command", [["produce", "t"], ["consume", "t"], ["consume", "t", "-e"], ["consume", "t", "-o1"]]
 )
@@ -128,6 +141,22 @@ def test_an_offset_beyond_the_end(bootstrap: str) -> None:
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "raftmq: nothing to read from there on: t-0 ends at 0\n"
     assert run("consume", "t", "-e", bootstrap=bootstrap).stderr == ""
+
+
+def test_an_offset_that_was_deleted() -> None:
+    """Reading begins with what is left, and a line says with which offset; not for a place that
+    begins with what there is, and not with -q."""
+    with serve_bureau(_trim) as (_, address):
+        result = run("consume", "t", "-o", "0", "-e", bootstrap=str(address))
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert result.stderr == "raftmq: offset 0 was deleted: reads t-0 from 7\n"
+        for more in (["-o", "0", "-q"], ["-o", "7"], ["-o", "-9"], ["-o", "earliest"], []):
+            assert run("consume", "t", "-e", *more, bootstrap=str(address)).stderr == ""
+
+
+def _trim(bureau: Bureau) -> None:
+    partition = bureau.world.topics["t"].partitions[0]
+    partition.log_start_offset = partition.end_offset = 7
 
 
 def test_a_record_that_is_too_large(bootstrap: str, tmp_path: Path) -> None:

@@ -255,6 +255,18 @@ def test_each_question_has_its_own_time() -> None:
     assert not talk.conversation.is_over
 
 
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(4.9434, "4.9 s"), (29.9997, "30 s"), (119.97, "120 s"), (0.0123, "0.012 s"), (2.0, "2 s")],
+)
+def test_what_was_left_of_a_time(seconds: float, told: str) -> None:
+    """A call often has what others have left of a deadline: two places of it say enough."""
+    talk = Talk()
+    talk.ask(b"1", timeout_seconds=seconds)
+    talk.look_at(seconds)
+    assert str(talk.error(b"1")).endswith(f"no answer within {told}")
+
+
 def test_time_in_line_counts() -> None:
     """The one place is taken for ever: who waits for it is told in time."""
     talk = Talk(ONE)
