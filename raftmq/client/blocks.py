@@ -63,5 +63,6 @@ def warn_unclosed(
         undelivered: number of records that it was given, and has not delivered.
         warn: a default, as the name may be gone when the interpreter ends.
     """
-    lost = f"; records that were not delivered: {undelivered}" if undelivered else ""
-    warn(f"unclosed {given!r}: it was opened by open(){lost}", ResourceWarning, source=given)
+    # A blocking client that is open still delivers them.
+    left = f"; records that were not delivered yet: {undelivered}" if undelivered else ""
+    warn(f"unclosed {given!r}: it was opened by open(){left}", ResourceWarning, source=given)

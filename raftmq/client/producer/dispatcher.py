@@ -386,9 +386,13 @@ class Dispatcher:
                 call_program(call)
 
     def count_undelivered(self) -> int:
-        """Records that have no outcome yet, or a failure that nothing has reported."""
-        waiting = sum([len(topic.waiting) for topic in self.accumulator.topics.values()])
-        return waiting + sum(map(len, self._unsettled())) + self.failures.count()
+        """Records that have no outcome yet, or a failure that nothing has reported. For `__del__`,
+        too, which any thread may run.
+        """
+        topics = list(self.accumulator.topics.values())
+        waiting = [one for topic in topics for one in list(topic.waiting)]
+        records = sum([not isinstance(one, _Waiter) for one in waiting])
+        return records + sum(map(len, self._unsettled())) + self.failures.count()
 
     def _times_of_unsettled(self) -> Iterator[float]:
         """When the unsettled records were accepted: the first record of each batch."""
@@ -397,10 +401,10 @@ class Dispatcher:
         yield from (batch.opened_at for batch in self._unsettled())
 
     def _unsettled(self) -> Iterator[ProducerBatch]:
-        for topic in self.accumulator.topics.values():
-            for queue in topic.busy.values():
-                yield from queue
-                yield from queue.on_their_way()
+        # Copies, which no other task or thread changes meanwhile.
+        for topic in list(self.accumulator.topics.values()):
+            for queue in list(topic.busy.values()):
+                yield from queue.unsettled()
 
 
 def _call_back(on_delivery: OnDelivery, batch: ProducerBatch, index: int) -> None:

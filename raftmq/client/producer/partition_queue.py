@@ -275,6 +275,10 @@ class PartitionQueue:
         """The batches in flight whose outcome is not known."""
         return [batch for taken in self.in_flight for batch in taken if batch.outcome is None]
 
+    def unsettled(self) -> list[ProducerBatch]:
+        """All whose outcome is not known."""
+        return [*self._batches, *self.on_their_way()]
+
     def open_batch(self, now: float) -> ProducerBatch:
         """Append an empty batch to the queue."""
         assert self.open is None, "one is open already"
