@@ -99,6 +99,10 @@ class Delivery:
             self._taken.set()
 
 
+# As the producer says it: a program cannot tell where its record was.
+CLOSED = "the client was closed before it was delivered"
+
+
 class Handed(NamedTuple):
     """A record that waits for the handover task."""
 
@@ -184,7 +188,7 @@ class Handover:
         finally:
             self.close()
             while handed := self._next():
-                self._refuse(handed, Closed("the client was closed before it was sent"))
+                self._refuse(handed, Closed(CLOSED))
 
     async def _serve(self) -> None:
         while True:
@@ -233,7 +237,7 @@ class Handover:
             self._refuse(handed, InvalidRecord(f"topic {handed.arguments[0]!r}: {error!r}"))
         # Cancelled: the client is closing. The waiting thread must get an outcome.
         except BaseException:
-            self._refuse(handed, Closed("the client was closed before it was sent"))
+            self._refuse(handed, Closed(CLOSED))
             raise
         finally:
             with self._lock:

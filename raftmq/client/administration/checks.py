@@ -131,7 +131,7 @@ def timestamp_of(at: object) -> int:
     if at in ("earliest", "latest"):
         return EARLIEST if at == "earliest" else LATEST
     if isinstance(at, datetime):
-        if at.tzinfo is None:
+        if at.utcoffset() is None:
             raise TypeError(f"{at!r} has no time zone: write datetime(..., tzinfo=UTC)")
         at = (at - EPOCH) // MILLISECOND
     if not isinstance(at, int) or isinstance(at, bool):

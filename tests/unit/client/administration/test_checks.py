@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 import pytest
@@ -20,6 +20,13 @@ from raftmq.metadata.apply import topics as rules
 from raftmq.metadata.apply.assignments import REPLICAS_MAX
 from raftmq.model import Durability
 from raftmq.wire.messages.offsets import EARLIEST, LATEST
+
+
+class NoZone(tzinfo):
+    """Of a datetime that is naive all the same."""
+
+    def utcoffset(self, _: datetime | None) -> None:
+        return None
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 200])
@@ -66,6 +73,7 @@ def test_brokers_have_the_same_rules() -> None:
         (checks.timestamp_of, "yesterday"),
         (checks.timestamp_of, True),
         (checks.timestamp_of, datetime(2026, 11, 21, 10)),  # on purpose
+        (checks.timestamp_of, datetime(2026, 11, 21, 10, tzinfo=NoZone())),
     ],
 )
 def test_wrong_types(check: Any, value: object) -> None:
