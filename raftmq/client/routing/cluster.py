@@ -209,7 +209,8 @@ class Sources(NamedTuple):
             replies, more = await _ask_all(by_address, version)
             problems += more
         if not replies:
-            told = "; ".join(map(str, problems))
+            # Sorted: they were asked in a random order, and the same news must read the same.
+            told = "; ".join(sorted(map(str, problems)))
             has = "metadata yet" if NO_METADATA in told else "answered"
             raise Unreachable(f"no broker has {has}: {told}")
         return replies

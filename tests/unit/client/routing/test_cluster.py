@@ -74,6 +74,18 @@ async def test_a_silent_address_is_given_up(autojump_clock: MockClock) -> None:
         assert trio.current_time() - begin == pytest.approx(3)
 
 
+async def test_the_same_news_reads_the_same(autojump_clock: MockClock) -> None:
+    """All brokers are dead: commands wait, and print each reason once, however often they ask."""
+    addresses = [Address(f"b{number}", 1) for number in (1, 2)]
+    async with open_world() as (world, _), world.client(*addresses) as client:
+        told = set()
+        for _ in range(10):
+            with pytest.raises(Unreachable) as caught:
+                await refresh(client)
+            told.add(str(caught.value))
+        assert len(told) == 1
+
+
 async def test_a_known_broker_that_is_silent_is_not_waited_for(autojump_clock: MockClock) -> None:
     """Its process stands still: the other one is asked in a moment, and first from then on."""
     async with open_world() as (world, _), world.client() as client:
