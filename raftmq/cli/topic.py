@@ -61,6 +61,8 @@ def list_(output: str, timeout: float, bootstrap: str | None) -> int:
     records: offsets from the start to the end of the leaders' logs. Control batches take offsets,
     too, so there may be fewer records. bytes: of these logs on disk; each further replica needs as
     many again. A - stands where a broker did not answer, or is too old to report sizes.
+
+    A terminal gets long names without their middle where the lines fit into it then.
     """
     from raftmq.cli.clusters.topic_reads import list_topics
 

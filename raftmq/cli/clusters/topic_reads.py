@@ -12,7 +12,7 @@ import msgspec
 
 from raftmq.cli.clusters.connected import run_admin
 from raftmq.cli.terminal.exits import CommandError, ExitCode
-from raftmq.cli.terminal.output import Row, show_partitions, write_json, write_table
+from raftmq.cli.terminal.output import Row, fit_names, show_partitions, write_json, write_table
 from raftmq.cli.terminal.program import as_called
 from raftmq.client.administration.checks import check_topic
 from raftmq.errors import GroupIdNotFound, UnknownTopicOrPartition
@@ -57,7 +57,8 @@ def list_topics(bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
     if as_json:
         write_json(_summary_object(topic, size) for topic, size in found)
         return ExitCode.OK
-    write_table(LIST_TITLES, (_summary_row(topic, size) for topic, size in found))
+    rows = [_summary_row(topic, size) for topic, size in found]
+    write_table(LIST_TITLES, fit_names(LIST_TITLES, rows))
     if not topics:
         sys.stderr.write(as_called("raftmq: no topics yet: `raftmq topic create NAME` makes one\n"))
     return ExitCode.OK

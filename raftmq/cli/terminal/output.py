@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 BLOCK_ROWS = 500  # aligned and written together: long answers begin at once, memory is bounded
 PROSE_WIDTH_MIN = 30  # columns; in a narrower terminal prose rather runs over the edge
+NAME_WIDTH_MIN = 12  # characters of a name that are still to be recognised
 NOTHING = "-"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -57,6 +58,28 @@ def table_width(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> int:
     table = [titles, *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return sum(widths) + 2 * (len(widths) - 1)
+
+
+def fit_names(
+    titles: Sequence[str], rows: Sequence[Sequence[object]]
+) -> Sequence[Sequence[object]]:
+    """The rows of a table; on a terminal with names, the first column, that let its lines fit.
+
+    They are left whole in a pipe, where the terminal has no known width, and where it would not
+    help.
+    """
+    columns = get_terminal_size((0, 0)).columns if is_terminal("stdout") else 0
+    over = table_width(titles, rows) - columns
+    width = max((len(str(row[0])) for row in rows), default=0) - over
+    if not columns or over <= 0 or width < max(NAME_WIDTH_MIN, len(titles[0])):
+        return rows
+    return [(_without_middle(str(name), width), *rest) for name, *rest in rows]
+
+
+def _without_middle(text: str, width: int) -> str:
+    """Names of one family differ at their ends."""
+    end = len(text) - width // 2
+    return text if len(text) <= width else f"{text[: width - width // 2 - 1]}…{text[end:]}"
 
 
 def write_notes(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

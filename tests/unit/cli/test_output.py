@@ -9,6 +9,7 @@ import pytest
 from raftmq.cli.terminal.output import (
     BLOCK_ROWS,
     Row,
+    fit_names,
     put_bytes,
     show_time,
     shown,
@@ -37,6 +38,29 @@ def test_a_long_table_keeps_one_heading_and_its_columns(capsys: pytest.CaptureFi
     write_table(("n", "m"), [(1000, 1)] * BLOCK_ROWS + [(2, 3)])
     lines = capsys.readouterr().out.splitlines()
     assert (lines[0], lines[-1], len(lines)) == ("   n  m", "   2  3", BLOCK_ROWS + 2)
+
+
+@pytest.mark.parametrize(
+    ("columns", "name"),
+    [
+        ("80", "orders-of-the-north"),
+        ("24", "orders-of-the-north"),
+        ("20", "orders-…he-north"),
+        ("16", "order…-north"),
+        ("15", "orders-of-the-north"),  # too narrow to help
+        ("0", "orders-of-the-north"),  # unknown
+    ],
+)
+def test_names_in_a_narrow_terminal(
+    columns: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They lose their middle where the lines fit then; the other columns, and short names, stay."""
+    titles, rows = ("name", "n"), [("orders-of-the-north", 12), ("b", 7)]
+    monkeypatch.setenv("COLUMNS", columns)
+    assert fit_names(titles, rows) == rows
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert fit_names(titles, rows) == [(name, 12), ("b", 7)]
+    assert fit_names(titles, []) == []
 
 
 def test_an_empty_table_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:

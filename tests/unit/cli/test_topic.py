@@ -70,6 +70,19 @@ def test_a_list(here: Here) -> None:
     assert sizes == [(None, None, None), (7, 70, None)]  # there is no broker 2
 
 
+def test_a_list_at_a_narrow_terminal(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that would break the lines loses its middle; a pipe and JSON get all of it."""
+    name = "orders-of-the-whole-company-in-europe"
+    here.bureau.world.add_topic(name, 1)
+    monkeypatch.setenv("COLUMNS", "90")
+    assert name in here.run("list").stdout
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
+    lines = here.run("list").stdout.splitlines()
+    assert max(map(len, lines)) == 90
+    assert lines[1].startswith("orders-of-…y-in-europe  ")
+    assert f'"{name}"' in here.run("list -o json").stdout
+
+
 def test_a_list_from_a_broker_that_is_too_old_for_sizes() -> None:
     """A rolling upgrade: the rest of the list is there, and the exit code is 0 (A10.1)."""
 
