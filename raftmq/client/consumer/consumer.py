@@ -376,7 +376,9 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
             InvalidRequest: `work` is a copy of what was handed out. Definite.
             InvalidConfig: the consumer is not in a group. Definite.
         """
-        await self._group("commit").commits.commit(work)
+        commits = self._group("commit").commits
+        self._cluster.check_loop()
+        await commits.commit(work)
 
     async def committed(self, topic: str, partition: int) -> int | None:
         """The committed offset of a partition, where the group goes on; None: nothing is committed.

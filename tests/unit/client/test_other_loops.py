@@ -88,8 +88,8 @@ async def test_a_thread_with_a_loop_of_its_own(
 async def test_a_refused_call_finishes_nothing(
     raftmq_broker: Server, raftmq_topic: str, backend: str
 ) -> None:
-    """Another thread asks for the next record by mistake, then work on the one at hand fails: it
-    comes again (C3)."""
+    """Another thread asks for the next record by mistake, or commits, then work on the one at hand
+    fails: it comes again (C3)."""
     topic, group = raftmq_topic, f"{raftmq_topic}-group"
     async with raftmq.connect(raftmq_broker.bootstrap) as mq:
         await mq.admin.create_topic(topic)
@@ -99,8 +99,9 @@ async def test_a_refused_call_finishes_nothing(
         async def fail_in_work() -> None:
             async with mq.consumer(topic, group=group, start="earliest") as consumer:
                 record = await anext(consumer)
-                error = await elsewhere(consumer.__anext__, backend)
-                assert isinstance(error, InvalidRequest), error
+                for call in (consumer.__anext__, partial(consumer.commit, record)):
+                    error = await elsewhere(call, backend)
+                    assert isinstance(error, InvalidRequest), error
                 with pytest.raises(InvalidRequest, match="outside of the event loop"):
                     await anyio.to_thread.run_sync(consumer.processing, record)
                 raise ValueError("work fails")
