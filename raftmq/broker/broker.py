@@ -341,6 +341,7 @@ class Broker:
             cluster_id=self.settings.cluster_id,
             voters=self.settings.voters,
             wrong_clocks=lambda: self.clock.wrong,
+            own_epoch=self._epoch.get,
         )
         yield TopicDescriptions(quorum)
         yield TopicRequests(changes, self._host.random, voters=self.settings.voters)

@@ -70,6 +70,7 @@ class MetadataRequests:
     Args:
         voters: of the quorum, with the addresses at which they listen for each other.
         wrong_clocks: brokers with wrong clocks, as far as this broker knows.
+        own_epoch: under which this process is registered; -1 while it is not.
     """
 
     def __init__(
@@ -79,8 +80,9 @@ class MetadataRequests:
         cluster_id: str,
         voters: Mapping[int, Address] = NOBODY,
         wrong_clocks: Callable[[], Sequence[ClockOffset]] = tuple,
+        own_epoch: Callable[[], int] = lambda: ABSENT,
     ) -> None:
-        self._wrong_clocks = wrong_clocks
+        self._wrong_clocks, self._own_epoch = wrong_clocks, own_epoch
         self._quorum, self._cluster_id, self._voters = quorum, cluster_id, voters
         self._topic_ids, self._names = EMPTY_IMAGE.topic_ids, list[str]()
 
@@ -124,6 +126,7 @@ class MetadataRequests:
                 for broker_id, broker in sorted(image.brokers.items())
             ),
             voters=tuple(VoterAddress(node, *at) for node, at in sorted(self._voters.items())),
+            own_epoch=self._own_epoch(),
         )
         return Reply(body)
 

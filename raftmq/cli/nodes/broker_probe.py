@@ -70,7 +70,7 @@ async def _probe(settings: BrokerSettings, probe: str) -> str:
     if reply is None:
         what = f"{who} gave no answer in {ANSWER_SECONDS_MAX:g} s"
         raise CommandError(what, ExitCode.UNREACHABLE)
-    if probe == READY and (problem := _problem(settings.node_id, reply)):
+    if probe == READY and (problem := problem_of(settings.node_id, reply)):
         raise CommandError(f"{who} is not ready: {problem}", ExitCode.UNHEALTHY)
     return ""
 
@@ -84,10 +84,11 @@ async def _ask(settings: BrokerSettings, address: Address) -> DescribeClusterRep
         return reply
 
 
-def _problem(node_id: int, reply: DescribeClusterReply) -> str:
+def problem_of(node_id: int, reply: DescribeClusterReply) -> str:
     """Why the cluster does not count on it; "" if it does, as far as the node knows."""
     me = next((one for one in reply.brokers if one.broker_id == node_id), None)
-    if me is None:
+    # What the metadata says may be about the process before it, or about the disk before it.
+    if me is None or reply.own_epoch not in (None, me.broker_epoch):
         return "it is not registered yet"
     if me.is_fenced:
         return "the cluster does not count on it (fenced)"

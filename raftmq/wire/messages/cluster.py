@@ -64,7 +64,9 @@ class VoterAddress(Body, frozen=True):
 
 
 class DescribeClusterReply(Body, frozen=True):
-    """`voters`: by the settings of the answering broker."""
+    """`voters`: by the settings of the answering broker. `own_epoch`: of its process, -1 while that
+    is not registered; nil: too old to tell.
+    """
 
     cluster_id: Name
     controller_id: BrokerIdOrAbsent = ABSENT
@@ -72,6 +74,7 @@ class DescribeClusterReply(Body, frozen=True):
     feature_level: Natural = 0
     brokers: Annotated[tuple[BrokerDescription, ...], Meta(max_length=BROKERS_MAX)] = ()
     voters: Annotated[tuple[VoterAddress, ...], Meta(max_length=VOTERS_MAX)] = ()
+    own_epoch: NaturalOrAbsent | None = None
 
 
 class DescribeCluster(Request, frozen=True):

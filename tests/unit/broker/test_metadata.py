@@ -218,13 +218,16 @@ async def test_the_cluster_is_described(autojump_clock: MockClock) -> None:
     assert reply.brokers[0].rack == "a"
     assert reply.brokers[1].broker_epoch == epoch
     assert ListenerAddress("brokers", "inner3", 9000) in reply.brokers[2].listeners
-    assert reply.voters == ()
+    assert (reply.voters, reply.own_epoch) == ((), ABSENT)
 
 
 async def test_where_the_voters_meet(autojump_clock: MockClock) -> None:
     """As the settings have it, in the order of their ids."""
     cluster = await cluster_of(None)
     voters = {2: Address("b", 9002), 1: Address("a", 9001)}
-    told = MetadataRequests(cluster.nodes[NODE], cluster_id="here", voters=voters)
+    told = MetadataRequests(
+        cluster.nodes[NODE], cluster_id="here", voters=voters, own_epoch=lambda: 7
+    )
     reply = await ask(told.describe_cluster, DescribeCluster())
+    assert reply.own_epoch == 7
     assert reply.voters == (VoterAddress(1, "a", 9001), VoterAddress(2, "b", 9002))

@@ -15,10 +15,11 @@ from click.testing import CliRunner
 from raftmq.broker.node_config_keys import NODE_KEYS
 from raftmq.broker.settings import parse_settings
 from raftmq.cli.main import main
-from raftmq.cli.nodes import start_checks
+from raftmq.cli.nodes import broker_probe, start_checks
 from raftmq.cli.nodes.overrides import override
 from raftmq.cli.terminal.exits import ExitCode
 from raftmq.local.ports import keep_any_ports
+from raftmq.wire.messages.cluster import BrokerDescription, DescribeClusterReply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -232,8 +233,6 @@ def test_probes_where_nothing_listens(config: Path) -> None:
 
 def test_a_probe_of_something_else(config: Path, ports: list[int]) -> None:
     """It takes connections and says nothing, as a node whose loop hangs: not alive."""
-    from raftmq.cli.nodes import broker_probe
-
     with (
         pytest.MonkeyPatch.context() as patch,
         socket.create_server(("127.0.0.1", ports[1])),
@@ -242,6 +241,17 @@ def test_a_probe_of_something_else(config: Path, ports: list[int]) -> None:
         found = broker(config, "--probe", "live")
     assert found.exit_code == ExitCode.UNREACHABLE
     assert "gave no answer in 0.1 s" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("own_epoch", "problem"),
+    [(7, ""), (None, ""), (-1, "it is not registered yet"), (8, "it is not registered yet")],
+)
+def test_only_this_very_process_is_ready(own_epoch: int | None, problem: str) -> None:
+    """The metadata knows the process before it, or that of a disk that was replaced."""
+    me = BrokerDescription(1, broker_epoch=7)
+    reply = DescribeClusterReply("c", brokers=(me,), own_epoch=own_epoch)
+    assert broker_probe.problem_of(1, reply) == problem
 
 
 def test_a_check_is_no_probe(config: Path) -> None:
