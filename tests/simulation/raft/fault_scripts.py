@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 REFUSAL_SECONDS_MAX = 10.0
 SUCCESSION_SECONDS_MAX = 0.5
+CALM_AGAIN_SECONDS_MAX = 15.0  # an election, and a disk that was enrolled already
 
 
 class FaultScripts:
@@ -32,7 +33,12 @@ class FaultScripts:
         self._world, self._network, self._disks = world, world.network, disks
         self._injector, self._random = injector, injector.random
         self.faults = by_name(
-            self.usurpation, self.betrayal, self.reunion, self.exile, self.old_copy
+            self.usurpation,
+            self.betrayal,
+            self.reunion,
+            self.exile,
+            self.old_copy,
+            self.rash_replacement,
         )
 
     async def usurpation(self) -> None:
@@ -124,6 +130,37 @@ class FaultScripts:
         await self._expect_refusal(victim)
         victim.disk = newest
         victim.start()
+
+    async def rash_replacement(self) -> None:
+        """A majority dies, its operator gives it empty directories, and puts the old ones back."""
+        voters = self._world.voters
+        keeper = self._injector.leader() or self._random.choice(voters)
+        others = [voter for voter in voters if voter is not keeper]
+        count = self._random.randint(len(voters) // 2 + 1, max(1, len(others)))
+        if len(others) < count:  # a quorum of one
+            return
+        victims = self._random.sample(others, count)
+        self._injector.struck("rash_replacement", [voter.name for voter in victims])
+        with trio.CancelScope(shield=True):  # the old ones come back in any case
+            await self._die_together(victims, forgetful=None)
+            own = {victim: victim.disk for victim in victims}
+            for victim in victims:
+                victim.lose_disk()
+                victim.start()
+            await trio.sleep(self._random.uniform(0.1, 4.0))
+            for victim in victims:
+                is_blank = victim.quorum is None or not victim.is_whole
+                demand(
+                    is_blank, f"{victim.name}: an empty directory counts, and no majority was there"
+                )
+            await self._die_together(victims, forgetful=None)
+            for victim in victims:
+                victim.disk, victim.is_whole, victim.may_be_refused = own[victim], True, True
+            await self._rise(victims)
+            is_calm = await until(lambda: self._world.is_calm, seconds=CALM_AGAIN_SECONDS_MAX)
+            demand(is_calm, "the directories are back, and the voters do not find together")
+            for victim in victims:
+                victim.may_be_refused = False
 
     async def _expect_refusal(self, victim: Voter) -> None:
         victim.must_be_refused = True

@@ -44,6 +44,7 @@ class Host:
     disk_seconds: how long an operation on the disk takes, before it happens and after.
     is_whole: it holds everything that it ever promised: its disk was not lost since.
     must_be_refused: it was started with an old copy of its directory.
+    may_be_refused: an empty directory had its seat meanwhile, and may have been enrolled.
     """
 
     is_voter = False
@@ -51,7 +52,8 @@ class Host:
     def __init__(self, world: World, node_id: int) -> None:
         self.world, self.node_id, self.name = world, node_id, f"n{node_id}"
         self.quorum: MetadataQuorum | None = None
-        self.is_up = self.is_paused = self.must_be_refused = False
+        self.is_up = self.is_paused = False
+        self.must_be_refused = self.may_be_refused = False
         self.is_whole = True
         self.runs = self.disks = 0
         self.end = ""
@@ -134,7 +136,8 @@ class Host:
         except* PowerCut:
             demand(self.end, f"{self.name}: a power cut that nobody made")
         except* CorruptJournal as group:
-            demand(self.must_be_refused, f"{self.name}: {group.exceptions[0]!r}")
+            is_old = self.must_be_refused or self.may_be_refused
+            demand(is_old, f"{self.name}: {group.exceptions[0]!r}")
             self._ends("refused")
         except* StorageError as group:
             demand(self.disk.has_failed, f"{self.name}: {group.exceptions[0]!r}")
@@ -157,6 +160,9 @@ class Host:
         self.disk = self.disk.after_crash(power_lost=self.end == "power", reorder=reorder)
         self.is_up = False
         self.ended.set()
+        if self.end == "refused" and self.may_be_refused:  # then its operator gives it up
+            self.lose_disk()
+            self.world.nursery.start_soon(self._start_again)
         if self.end == "storage":
             self.world.nursery.start_soon(self._start_again)
 

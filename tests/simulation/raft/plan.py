@@ -15,7 +15,7 @@ from tests.simulation.raft.tuning import Sizes, draw_sizes
 
 NETWORK_KINDS = ("cut", "cut_one_way", "isolate", "split", "reset", "half_open", "slow_link")
 PROCESS_KINDS = ("kill", "power", "kill_midway", "power_midway", "power_of_all", "pause")
-DISK_KINDS = ("slow_disk", "failing_disk", "lost_disk", "old_copy")
+DISK_KINDS = ("slow_disk", "failing_disk", "lost_disk", "old_copy", "rash_replacement")
 SCRIPT_KINDS = ("betrayal", "betrayal", "usurpation", "usurpation", "exile", "reunion")
 KINDS = (*NETWORK_KINDS, *PROCESS_KINDS, *DISK_KINDS, *SCRIPT_KINDS)
 QUIET_KINDS = ("kill", "power", "kill_midway", "power_midway", "pause", "slow_disk")

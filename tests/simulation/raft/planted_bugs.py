@@ -176,6 +176,11 @@ def count_blank_voters(patch: Patch) -> None:
     patch.setattr(RaftNode, "counts", lambda self, peer: True)
 
 
+def enrol_without_a_majority(patch: Patch) -> None:
+    """A leader enrols new disks although nobody is there to commit it."""
+    patch.setattr(RaftNode, "_has_majority", lambda self: True)
+
+
 def old_copies_are_welcome(patch: Patch) -> None:
     """Nobody looks how old a peer's directory is."""
     patch.setattr(VoterMembership, "check_hello", lambda self, hello, *, term: None)
@@ -210,6 +215,7 @@ _CASES: dict[Callable[[Patch], None], planting.Case] = {
     apply_twice: _case((1, 0), ("isolate",)),
     trust_a_new_disk: _case((1, 2, 3), ("betrayal",)),
     count_blank_voters: _case((4, 1, 5, 8), ("reunion",)),
+    enrol_without_a_majority: _case((0, 1, 2), ("rash_replacement",)),
     old_copies_are_welcome: _case((0, 1), ("old_copy",)),
     read_without_a_round: _case((0, 1, 2), ("usurpation",)),
     read_before_the_no_op: _case((6, 15, 43), ("betrayal",)),

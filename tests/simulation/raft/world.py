@@ -41,7 +41,7 @@ SECONDS = 4.0  # of faults, some dozen election timeouts
 HEAL_SECONDS_MAX = 15.0  # for an election, a snapshot and a lost disk
 DRAIN_SECONDS_MAX = 10.0  # for clients in their last call
 DONE_MIN, FAULTS_MIN = 30, 3
-EXCLUSIVE_KINDS = ("old_copy",)
+EXCLUSIVE_KINDS = ("old_copy", "rash_replacement")
 
 
 class World(SimulatedWorld):

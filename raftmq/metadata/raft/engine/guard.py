@@ -10,6 +10,8 @@ Owns the safety rules that PySyncObj lacks (decision 0011 lists the hazards H1 t
   6. After a conflict the leader continues from the follower's commit index (H10).
   7. A follower whose log ends before what it has confirmed in this term came back with an older
      copy of its directory: none of its answers counts any more, and it must stop.
+  8. A pre-vote counts only where the vote would. A node that cannot be elected must not campaign:
+     each of its requests would take the others' votes and put off their own campaigns, for ever.
 PySyncObj's other features (forwarded commands, membership, pickles) have no message (H9, H13).
 """
 
@@ -301,7 +303,7 @@ class Guard:
         node = self._node
         if message.current_term > node.term:  # the voter is in a later term: follow there first
             node.step_down(message.current_term)
-        else:
+        elif node.counts(peer):  # rule 8
             node.on_pre_vote_reply(peer, message)
 
     def _on_request_vote(self, peer: int, message: RequestVote) -> None:

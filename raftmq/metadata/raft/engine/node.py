@@ -190,6 +190,7 @@ class RaftNode(PinnedEngine):
     def _ask_for_pre_votes(self) -> None:
         self.election_deadline = self._clock() + self._random.uniform(*self._timing.retry_seconds)
         self._pre_votes.ask(self.term + 1)
+        self._log_disks_term = -1  # since it was read, this term's leader may have changed the log
         last_index = self.journal.last_index
         question = PreVote(self.term + 1, last_index, self.term_at(last_index))
         for peer in sorted(self._connected):
@@ -298,12 +299,20 @@ class RaftNode(PinnedEngine):
             self.replicate()
 
     def _enrol_disks(self) -> None:
+        """Only with a majority to commit it (0028): until then an enrolment would do no more than
+        exclude the disk before it, even if that comes back whole.
+        """
         for voter, disk_id in self.membership.unenrolled():
             # Once a term: the entry needs a moment to be committed.
-            if (voter, disk_id) not in self._enrolling:
+            if (voter, disk_id) not in self._enrolling and self._has_majority():
                 self._enrolling.add((voter, disk_id))
                 self._log_disks[voter] = disk_id
                 self._append(quorum_entry(Enrol(voter, disk_id)))
+
+    def _has_majority(self) -> bool:
+        """Whether a majority of voters that count is connected, as far as this node knows."""
+        counting = 1 + sum(map(self.counts, self._connected))  # 1: a leader is established
+        return 2 * counting > len(self.peers) + 1
 
     def _append(self, entry: bytes) -> int:
         index = self.journal.last_index + 1

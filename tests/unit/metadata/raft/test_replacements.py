@@ -79,6 +79,59 @@ def test_an_empty_directory_waits_for_its_operators_word() -> None:
     assert world[3].items == [b"first"]
 
 
+@pytest.mark.parametrize("back", [(2,), (3,), (2, 3)])
+def test_directories_that_come_back_count_again(back: tuple[int, ...]) -> None:
+    """Two of three die, their operator gives both an empty directory in place of the lost one, sees
+    that no leader comes of it, and puts back what was whole: one of them is enough for a leader."""
+    world = quorum(1)
+    world[1].submit(b"first")
+    world.settle()
+    end = world[1].journal.last_index
+    own = {voter: world.crash(voter) for voter in (2, 3)}
+    for voter in own:
+        world.replace_disk(voter)
+    world.connect_all()
+    world.run(10)
+    assert not world.leaders
+    assert [world[voter].membership.standing for voter in own] == [Standing.BLANK] * 2
+    assert world[1].journal.last_index == end  # no enrolment that no majority could commit
+    for voter in own:
+        world.crash(voter)
+    for voter in back:
+        world.start(voter, own[voter])
+    world.connect_all()
+    world.run_until(lambda: bool(world.leaders), within=4.0)
+    world.settle()
+    assert [world[voter].items for voter in (1, *back)] == [[b"first"]] * (1 + len(back))
+
+
+def test_a_voter_that_cannot_be_elected_lets_the_others_elect() -> None:
+    """Of five, the leader has enrolled new disks of 4 and 5, and the others never heard of it; then
+    the old disks of these come back. To the leader they are replaced, to voter 2 they are not."""
+    world = quorum(1, 5)
+    own = {voter: world.crash(voter) for voter in (4, 5)}
+    for voter in own:
+        world.replace_disk(voter)
+    world.connect_all()
+    end = world[1].journal.last_index
+    world[1].turn()
+    assert world[1].journal.last_index == end + 2
+    own |= {voter: world.crash(voter) for voter in (2, 3)}
+    world.run_until(lambda: not world.leaders)
+    for voter in (4, 5):
+        world.crash(voter)
+    for voter in (2, 4, 5):
+        world.start(voter, own[voter])
+    world.connect_all()
+    world.run_until(lambda: bool(world.leaders), within=6.0)
+    assert world.leaders != [1]
+    assert world[1].node.term <= 4  # it does not raise the term again and again
+    world.start(3, own[3])
+    world.connect_all()
+    world.settle()
+    assert {voter.membership.standing for voter in world.voters.values()} == {Standing.ESTABLISHED}
+
+
 async def test_an_empty_directory_is_let_in_by_its_operator_only(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
