@@ -151,10 +151,12 @@ def _successor_problem(known: BrokerState | None, command: RegisterBroker) -> Re
     # one has ended. On another directory two live brokers would share an id.
     if known is None or known.fenced or known.directory_id == command.directory_id:
         return None
+    at = "".join(f", {one.listener} {one.host}:{one.port}" for one in known.endpoints)
     return Refused(
         ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-        f"{who} is in service with directory {known.directory_id.hex()}, this is"
-        f" {command.directory_id.hex()}: give it another id, or wait until the other is fenced",
+        f"another process is {who} in service (directory {known.directory_id.hex()}{at}), this one"
+        f" has directory {command.directory_id.hex()}: give this one another node.id, or stop the"
+        " other, which is waited for",
     )
 
 

@@ -83,7 +83,8 @@ class VoterMembership:
         # A copy of the settings was started elsewhere.
         if hello.standing is Standing.BLANK and self._has_other_disk(hello):
             return Refusal(
-                f"voter {hello.node_id} is connected with another disk: stop the one or the other"
+                f"voter {hello.node_id} is connected already, with another disk: two processes"
+                " have this node.id, stop one of them"
             )
         # A new disk in a quorum that has begun: the operator must say so (decision 0028).
         if term > 0 and not self._may_sit(hello):

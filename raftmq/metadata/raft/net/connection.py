@@ -448,8 +448,8 @@ def judge_voter(
     if caller.dialled is None and them > us:
         return Refusal(
             f"voter {us} dials voter {them}, not the other way round. Where that does not happen,"
-            f" the address of voter {them} is wrong in the settings of voter {us}, or is not"
-            " reached from there"
+            f" it does not reach the address that its settings have of voter {them}: quorum.voters"
+            " is to be the same on all nodes, with addresses that all of them reach"
         )
     return None
 

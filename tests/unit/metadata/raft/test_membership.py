@@ -76,7 +76,7 @@ def test_an_empty_directory_evicts_nobody() -> None:
     voter.on_connected(established(2, disk_id=b"two"))
     refusal = voter.check_hello(hello(2, disk_id=b"mistake"), term=4)
     assert refusal is not None
-    assert "stop the one or the other" in refusal.reason
+    assert "have this node.id, stop one of them" in refusal.reason
     assert not refusal.is_final
     assert not refusal.must_stop
     voter.on_disconnected(2)

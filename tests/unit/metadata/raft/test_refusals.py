@@ -139,7 +139,7 @@ async def test_a_voter_whose_address_is_wrong_hears_of_it(
         assert two.events == []
     [(level, line)] = said(caplog)
     assert level == "WARNING"
-    assert "the address of voter 2 is wrong in the settings of voter 1" in line
+    assert "the address that its settings have of voter 2: quorum.voters" in line
 
 
 async def test_whoever_is_called_does_not_ask(autojump_clock: MockClock) -> None:
