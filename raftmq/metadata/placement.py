@@ -6,7 +6,9 @@ order:
 
   1. Replicas of a partition are on distinct brokers, and as evenly over racks as their sizes allow.
   2. Replicas go to the brokers that host the fewest: among equal racks, equal within one.
-  3. Among the replicas the leaders are chosen so that brokers have equal numbers within one.
+  3. Among the replicas the leaders are chosen so that brokers have equal numbers of these
+     partitions within one, those with the fewest of all partitions first: a broker that was just
+     added gets replicas of a whole topic, and must not lead it alone.
 
 A command makes at most NEW_PARTITIONS_MAX partitions; more take several commands, which the
 caller proposes one after the other.
@@ -225,10 +227,11 @@ class _Racks:
 # Leaders
 
 
-def _choose_leaders(replicas: list[list[int]], counts: dict[int, int]) -> Assignments:
-    """Put the preferred leader first in each partition; `counts`: leaderships so far, by broker."""
+def _choose_leaders(replicas: list[list[int]], before: Mapping[int, int]) -> Assignments:
+    """Put the preferred leader first in each partition; `before`: leaderships so far, by broker."""
+    counts = dict.fromkeys(before, 0)
     for members in replicas:
-        leader = min(members, key=counts.__getitem__)
+        leader = min(members, key=lambda it: (counts[it], before[it]))
         _put_first(members, leader)
         counts[leader] += 1
     if max(counts.values()) - min(counts.values()) > 1:  # the greedy choice was not even

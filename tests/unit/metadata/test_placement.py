@@ -23,6 +23,7 @@ from raftmq.metadata.placement import (
     _Shifts,
     creation,
     growth,
+    hosting_also,
     hosts_of,
     place,
 )
@@ -114,11 +115,12 @@ def test_who_has_more_gets_no_more_than_others(loads: list[int], partitions: int
 def test_nobody_could_pass_a_leadership_on(
     data: st.DataObject, brokers: int, partitions: int, seed: int
 ) -> None:
-    """However uneven it was: from no leader a chain of replicas leads to one with two fewer."""
+    """However uneven it was: from no leader a chain of replicas leads to one with two fewer of the
+    new partitions."""
     loads = data.draw(st.lists(st.integers(0, 30), min_size=brokers, max_size=brokers))
     found = [BrokerUsage(n, None, 0, load) for n, load in enumerate(loads)]
     placed = place_on(found, partitions, data.draw(st.integers(1, min(brokers, 4))), seed)
-    counts = Counter(dict(enumerate(loads))) + leaders_in(placed)
+    counts = leaders_in(placed)
     for start in range(brokers):
         reached, waiting = {start}, [start]
         while waiting:
@@ -142,17 +144,38 @@ def test_leaderships_of_many_uneven_brokers_are_noted_once_for_each_shift(
         note(self, number)
 
     monkeypatch.setattr(_Shifts, "_note", count)
-    found = [BrokerUsage(n, None, 0, 20 * n) for n in range(10)]
-    place_on(found, 1000, 3)
+    placed = place_on(hosts(10), 1000, 3)
+    counts = {n: count + 20 * n for n, count in leaders_in(placed).items()}
+    _Shifts(list(map(list, placed)), counts).run()
     assert 1000 < noted < 3000
 
 
 def test_a_new_broker_is_filled_first() -> None:
-    """Two brokers have ten replicas each, a third has none: it is in every new partition."""
+    """Two brokers have ten replicas each, a third has none: it is in every new partition, and
+    leads no fewer than each of them."""
     found = [BrokerUsage(0, None, 10, 5), BrokerUsage(1, None, 10, 5), BrokerUsage(2)]
     placed = place_on(found, 5, 2)
     assert replicas_in(placed)[2] == 5
-    assert leaders_in(placed)[2] == 5
+    assert sorted(leaders_in(placed).items())[2] == (2, 2)
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3, 4, 6, 9])
+def test_a_new_broker_does_not_lead_a_topic_alone(partitions: int) -> None:
+    """A fourth broker was just added: it leads its share of the next topic, and of what is left
+    over the first."""
+    found = [*(BrokerUsage(n, None, 30, 10) for n in range(3)), BrokerUsage(3)]
+    for seed in range(20):
+        leaders = leaders_in(place_on(found, partitions, 3, seed))
+        assert spread(leaders, found) <= 1
+        assert leaders[3] == -(-partitions // 4)
+
+
+def test_small_topics_even_out_what_large_ones_leave() -> None:
+    """Topics of one partition, one after the other: each is led by the broker with the fewest."""
+    found = [BrokerUsage(n, None, 10, load) for n, load in enumerate((4, 1, 0))]
+    for _ in range(7):
+        found = hosting_also(found, place_on(found, 1, 3))
+    assert [host.leader_count for host in found] == [4, 4, 4]
 
 
 def test_the_same_chance_is_the_same_placement() -> None:
