@@ -23,6 +23,7 @@ from raftmq.metadata.commands import (
     Refused,
 )
 from raftmq.metadata.commands import ProposedIsrMember as Member
+from raftmq.rpc.network import LogThrottle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -63,6 +64,7 @@ class IsrProposals:
         self._unsettled: dict[PartitionKey, tuple[ProposeIsr, CommandId]] = {}
         self._nursery: trio.Nursery | None = None
         self._early: list[tuple[Replica, ProposeIsr]] = []
+        self._of_unanswered = LogThrottle()
 
     def propose(self, replica: Replica, proposal: ProposeIsr) -> None:
         # Replicas take up their roles before `run` begins.
@@ -91,7 +93,10 @@ class IsrProposals:
             )
         # Indefinite or not: the leader decides whether to propose it again.
         except RaftmqError as error:
-            logger.info("isr proposal unanswered: log=%s reason=%s", replica.log.name, error)
+            if self._of_unanswered.is_due():  # without a controller, all partitions repeat theirs
+                waiting, name = len(self._unsettled), replica.log.name
+                told = "isr proposals unanswered: partitions=%d log=%s reason=%s"
+                logger.info(told, waiting, name, error)
             await self._pause()  # the quorum may be electing: do not propose again at once
             # It keeps wanting it: then the id is needed for the repetition.
             if not replica.on_isr_unknown(proposal):

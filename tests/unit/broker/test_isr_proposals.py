@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING
@@ -89,6 +90,25 @@ async def two_under_way(link: HeldLink) -> AsyncIterator[tuple[IsrProposals, Rep
             await trio.sleep(0.1)
         yield proposals, replica
         nursery.cancel_scope.cancel()
+
+
+async def test_proposals_without_an_answer_are_told_once_a_minute(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There is no controller: a line says how many partitions wait, not one for each of them."""
+    caplog.set_level(logging.INFO)
+    link = HeldLink()
+    async with two_under_way(link) as (proposals, replica):
+        for _ in range(20):
+            await link.answer(NEW, RequestTimedOut("no controller"))
+            await link.answer(OLD, RequestTimedOut("no controller"))
+            for proposal in (OLD, NEW):
+                proposals.propose(replica, proposal)
+    lines = [it.getMessage() for it in caplog.records if "unanswered" in it.getMessage()]
+    assert (
+        lines
+        == ["isr proposals unanswered: partitions=1 log=t-1/Partition-0 reason=no controller"] * 2
+    )
 
 
 @pytest.mark.parametrize("outcome", [DEPOSED, RequestTimedOut("no answer")], ids=repr)

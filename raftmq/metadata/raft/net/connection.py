@@ -67,7 +67,11 @@ class Received(NamedTuple):
 
 
 class QuorumConnection:
-    """Serves its stream while `run` runs; see `open_connection`."""
+    """Serves its stream while `run` runs; see `open_connection`.
+
+    Attributes:
+        end_level: of the log line about its end, unless that is a fault.
+    """
 
     def __init__(
         self,
@@ -77,7 +81,7 @@ class QuorumConnection:
         limits: StreamLimits | None = None,
         warns_of_foreign_protocol: Callable[[str], bool] = lambda _protocol: True,
     ) -> None:
-        self.name = name
+        self.name, self.end_level = name, logging.INFO
         self._warns_of_foreign_protocol = warns_of_foreign_protocol
         self._stream, self._limits = stream, limits or StreamLimits()
         self._frames = MessageReader()
@@ -182,7 +186,7 @@ class QuorumConnection:
             await self._sent.park()  # until the queue is short or the connection ends
         return self.send_soon(message)
 
-    def _end(self, reason: str, *, is_fault: bool = False, level: int = logging.INFO) -> None:
+    def _end(self, reason: str, *, is_fault: bool = False) -> None:
         if self.is_closed:  # the first reason counts
             return
         self._closed.set()
@@ -190,7 +194,7 @@ class QuorumConnection:
         self._outbox.clear()
         for waiting in (self._arrived, self._taken, self._queued, self._sent):
             waiting.unpark_all()
-        level = logging.WARNING if is_fault else level
+        level = logging.WARNING if is_fault else self.end_level
         logger.log(level, "connection ended: with=%s reason=%s", self.name, reason)
 
     async def _read(self) -> None:
@@ -199,8 +203,8 @@ class QuorumConnection:
                 self._keep(data)
             self._end("the other side hung up")
         except ForeignProtocol as error:
-            is_fault = self._warns_of_foreign_protocol(str(error))
-            self._end(str(error), is_fault=is_fault, level=logging.DEBUG)
+            self.end_level = logging.DEBUG
+            self._end(str(error), is_fault=self._warns_of_foreign_protocol(str(error)))
         except RemoteProtocolError as error:  # damaged or too large: later frames cannot be found
             self._end(str(error), is_fault=True)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -379,6 +383,7 @@ async def exchange(
 
 def refused(connection: QuorumConnection, met: Met) -> Met:
     assert met.refusal is not None
+    connection.end_level = logging.DEBUG  # `Refusals` logs each refusal once, not every attempt
     connection.close(f"refused by them: {met.refusal.reason!r}")
     return met
 
@@ -391,6 +396,7 @@ def out_of_order(connection: QuorumConnection, message: object) -> Met:
 
 async def refuse(connection: QuorumConnection, refusal: Refusal) -> None:
     """Send the reason, and close."""
+    connection.end_level = logging.DEBUG  # as in `refused`
     connection.send_soon(refusal)
     # Waits a moment: the peer must be able to read the reason.
     await connection.finish(f"refused by us: {refusal.reason!r}")

@@ -49,12 +49,6 @@ class Refusals:
             arguments = (name, self._node_id, caller, refusal.is_final, refusal.reason)
             logger.log(self._level_of(dialled, hello, refusal), line, *arguments)
 
-    def is_first_of(self, protocol: str) -> bool:
-        """Whether a connection of this foreign protocol is worth a warning: health checks may come
-        every second.
-        """
-        return self._is_new(_name_of(None), f"of {protocol}")
-
     def forget(self, voter: int) -> None:
         """The voter is connected: its next refusal is logged again."""
         self._logged_count -= len(self._logged.pop(_name_of(voter), ()))

@@ -261,6 +261,7 @@ STRANGERS_MAX = 128
 # Time without a connection after which the larger id asks the smaller one, which should dial, why
 # it does not. A restart of that voter takes less.
 UNCALLED_SECONDS_MAX = 10.0
+FOREIGN_WARNING_SECONDS = 60.0  # between two warnings of one protocol that is not ours
 INQUIRY_PAUSES = DialPauses(5.0, 20.0, 20.0)  # rare: it only serves the operator's log
 
 
@@ -327,6 +328,7 @@ class Transport(Generic[AddressT]):
         self._stream_numbers = count(1)
         self._newest: dict[int, int] = {}  # by peer: number of the newest link it ever had
         self._refusals = Refusals(node_id)
+        self._foreign_warning_at: dict[str, float] = {}  # by protocol: the time of the next one
         self._missed_since = dict.fromkeys(addresses, trio.current_time())
         self._dialers = {
             peer: self._dialer(peer, addresses[peer], random)
@@ -404,7 +406,9 @@ class Transport(Generic[AddressT]):
 
     async def _meet(self, stream: trio.abc.Stream, *, dialled: int | None) -> StreamOutcome:
         number = next(self._stream_numbers)
-        name = f"stream-{number}" if dialled is None else f"voter-{dialled}"
+        # Only the network knows the other end's address; simulated streams have none.
+        caller = getattr(stream, "peer_name", "") or f"stream-{number}"
+        name = caller if dialled is None else f"voter-{dialled}"
         # Bounded by HANDSHAKE_SECONDS_MAX.
         wrapped = await self._wrapped(stream, name, is_server=dialled is None)
         if wrapped is None:  # TLS failed; logged
@@ -413,7 +417,7 @@ class Transport(Generic[AddressT]):
             wrapped,
             name=name,
             limits=self._limits,
-            warns_of_foreign_protocol=self._refusals.is_first_of,
+            warns_of_foreign_protocol=self._warns_of_foreign_protocol,
         ) as connection:
             own = self._make_hello()
             if dialled is None:  # a stranger until its Hello
@@ -428,6 +432,8 @@ class Transport(Generic[AddressT]):
                 return StreamOutcome.REFUSED
             if met.hello is not None and met.hello.role is not Role.VOTER:
                 connection.name = _guest_name(met.hello)
+                if met.hello.role is Role.VISITOR:  # comes and goes with each `quorum status`
+                    connection.end_level = logging.DEBUG
                 # Until the guest leaves.
                 await self._guests.serve(connection, met.hello)
             # An inquiry that was not refused as it should be: still only the smaller id dials.
@@ -437,6 +443,14 @@ class Transport(Generic[AddressT]):
                 # Until the connection has ended.
                 return await self._serve_voter(VoterLink(connection, met.hello, number=number), own)
         return StreamOutcome.FAILED
+
+    def _warns_of_foreign_protocol(self, protocol: str) -> bool:
+        """Of each once in a while: health checks may come every second."""
+        now = trio.current_time()
+        is_due = now >= self._foreign_warning_at.get(protocol, now)
+        if is_due:
+            self._foreign_warning_at[protocol] = now + FOREIGN_WARNING_SECONDS
+        return is_due
 
     async def _wrapped(
         self, stream: trio.abc.Stream, name: str, *, is_server: bool

@@ -137,6 +137,7 @@ async def test_an_empty_directory_is_let_in_by_its_operator_only(
 ) -> None:
     """A voter is stopped; a process with its id and an empty directory knocks for a minute, then
     the voter comes back as it was. The operator's word counts for empty directories only."""
+    caplog.set_level(logging.INFO)
     async with open_cluster(1, 2, 3) as cluster:
         await fill(cluster, 30)
         victim = await cluster.leader_id()
@@ -149,6 +150,8 @@ async def test_an_empty_directory_is_let_in_by_its_operator_only(
         said = [it.getMessage() for it in caplog.records if it.levelno == logging.ERROR]
         assert all("-o quorum.replace=true" in line for line in said)
         assert len(said) == 2  # one of each of the others, not one a second
+        ends = [it for it in caplog.records if "refused by" in it.getMessage()]
+        assert [it for it in ends if it.levelno == logging.INFO] == []  # nor at each attempt
         cluster.crash(victim)
         cluster.disks[victim] = own
         await cluster.start(victim, is_replacement=True)

@@ -361,18 +361,22 @@ async def test_strangers_are_limited(
 async def test_a_health_check_by_http_does_not_flood_the_log(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It asks this port each second: one warning, and the other protocol has one of its own."""
+    """It asks this port each second: one warning a minute, and the other protocol has one of its
+    own; the warning names who asked."""
     caplog.set_level(logging.DEBUG)
     async with open_network() as network:
         two = await Voter(network, 2).start()
-        for first in [b"GET /health HTTP/1.1\r\n\r\n"] * 3 + [bytes.fromhex("16 03 01 02 00")] * 3:
+        http, tls = b"GET /health HTTP/1.1\r\n\r\n", bytes.fromhex("16 03 01 02 00")
+        for first in [http] * 3 + [tls] * 3 + [http] * 60:
             stranger = await call(two)
             await stranger.stream.send_all(first)
             assert isinstance(await stranger.hear(), NodeHello)
             assert await stranger.hear() is None
             await trio.sleep(1)
     ends = [one for one in caplog.records if "this port" in one.message]
-    assert [one.levelname for one in ends] == ["WARNING", "DEBUG", "DEBUG"] * 2
+    levels = ["WARNING", "DEBUG", "DEBUG"] * 2 + ["DEBUG"] * 54 + ["WARNING"] + ["DEBUG"] * 5
+    assert [one.levelname for one in ends] == levels
+    assert "with=10.0.0.9:4711 " in ends[0].message
 
 
 async def test_who_is_introduced_is_no_stranger(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -65,8 +66,12 @@ async def run_inline(action: Callable[[], Any]) -> Any:
     return action()
 
 
-async def test_a_real_voter_tells_its_status(autojump_clock: MockClock) -> None:
-    """The only voter of its quorum: it leads, and a stranger to its cluster may know that."""
+async def test_a_real_voter_tells_its_status(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The only voter of its quorum: it leads, and a stranger to its cluster may know that; a visit
+    is no news to those who read its log."""
+    caplog.set_level(logging.DEBUG)
     files = SimulatedFiles(Random(0))
     settings = QuorumSettings(Path("/q"), "ours", 1, {1: ADDRESSES[1]})
     async with (
@@ -76,7 +81,10 @@ async def test_a_real_voter_tells_its_status(autojump_clock: MockClock) -> None:
         while not voter.leadership.is_leader:
             await voter.wait_leadership_changed(voter.leadership)
         status = await ask_status(await network.dial(ADDRESSES[1]))
+        await trio.sleep(1)
     assert (status.cluster_id, status.node_id, status.state) == ("ours", 1, "leader")
+    ends = [one for one in caplog.records if "with=visitor" in one.getMessage()]
+    assert [one.levelno for one in ends] == [logging.DEBUG]
     assert status.voters == [VoterStatus(1, True, "established", status.voters[0].lag)]
 
 

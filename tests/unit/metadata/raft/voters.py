@@ -45,6 +45,8 @@ def hello_of(node_id: int, **changes: Any) -> NodeHello:
 class MemoryNetwork:
     """Streams without latency or limits. `dials` has the times of all attempts, by address."""
 
+    caller_name = "10.0.0.9:4711"
+
     def __init__(self) -> None:
         self.listeners: dict[Address, Handler] = {}
         self.dials: dict[Address, list[float]] = {}
@@ -58,6 +60,7 @@ class MemoryNetwork:
         if handler is None:
             raise ConnectionRefusedError(f"nobody listens at {address}")
         ours, theirs = memory_stream_pair()
+        theirs.peer_name = self.caller_name  # type: ignore[attr-defined]  # as streams of TCP have
         self.streams.append((ours, theirs))
         self.nursery.start_soon(handler, theirs)
         return ours
