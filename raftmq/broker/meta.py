@@ -132,8 +132,8 @@ def check_owner(path: Path, data: bytes, owner: tuple[str, int]) -> DirectoryMet
         raise InvalidConfig(
             [
                 f"node.directory = {path.parent}: belongs to node {meta.node_id} of cluster"
-                f" {meta.cluster_id!r}, this is node {node_id} of {cluster_id!r}: give each node"
-                " a directory of its own"
+                f" {meta.cluster_id!r}, this is node {node_id} of {cluster_id!r}: correct"
+                " node.id or node.cluster_id, or give each node a directory of its own"
             ]
         )
     return meta

@@ -92,9 +92,11 @@ class Service:
         cluster_id, node_id, features = self.identity
         # A client that names no cluster takes any.
         if hello.cluster_id not in ("", cluster_id):
+            advice = "check the address" + (
+                ", or node.cluster_id" if hello.node_id != ABSENT else ""
+            )
             raise InconsistentClusterId(
-                f"cluster {hello.cluster_id!r} was asked for, this is {cluster_id!r}: "
-                "check the address"
+                f"cluster {hello.cluster_id!r} was asked for, this is {cluster_id!r}: {advice}"
             )
         # Another listener is meant for clients: say where, as the address is a common mistake.
         if listener.clients_at and hello.node_id == ABSENT:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from raftmq.local.cluster import LocalCluster
+from raftmq.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,6 +95,9 @@ def test_what_systemd_hears(cluster: LocalCluster, tmp_path: Path) -> None:
     assert seen[0] == "WATCHDOG=1"
     assert "READY=1\nSTATUS=in service" in seen
     messages = [json.loads(line)["message"] for line in log.splitlines()]
+    name, directory = cluster.plan.cluster_id, cluster.status()[0].directory
+    who = f"raftmq={__version__} node=1 cluster={name}"
+    assert messages[0] == f"starting: {who} roles=voter,broker directory={directory}"
     assert messages[-1] == "stopped: node=1"
 
 

@@ -23,6 +23,7 @@ from raftmq.cli.nodes.start_checks import check_start, warn
 from raftmq.cli.nodes.startup_hints import ListeningNetwork, is_lack
 from raftmq.cli.terminal.exits import ExitCode, leaves_of
 from raftmq.errors import RaftmqError
+from raftmq.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +48,10 @@ def run_broker(config: Path, overrides: Sequence[str]) -> int:
         # Before the log begins and anything is touched: all problems together, one line each.
         check_start(settings, ExitCode.FAILED)
         begin_log(settings.log)
+        roles = "voter,broker" if settings.is_voter else "broker"
+        told = "starting: raftmq=%s node=%d cluster=%s roles=%s directory=%s"
+        at = settings.directory
+        logger.info(told, __version__, settings.node_id, settings.cluster_id, roles, at)
         trio.run(_Process(settings).run)
     except RaftmqError as error:
         raise failure([error], settings) from error

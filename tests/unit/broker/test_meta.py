@@ -52,7 +52,7 @@ async def test_the_directory_of_another_is_refused(owner: tuple[str, int]) -> No
         await opened(files, owner)
     told = str(caught.value)
     assert "/data: belongs to node 7 of cluster 'cluster-a'" in told
-    assert f"this is node {owner[1]} of {owner[0]!r}: give each node a directory" in told
+    assert f"this is node {owner[1]} of {owner[0]!r}: correct node.id or node.cluster_id" in told
 
 
 @pytest.mark.parametrize(

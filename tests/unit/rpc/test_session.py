@@ -162,15 +162,21 @@ async def test_another_protocol_is_called_by_its_name(
     assert what in line.message
 
 
-async def test_the_wrong_cluster_is_refused_and_told_so(autojump_clock: MockClock) -> None:
-    """Hello asks for cluster-b: the answer names both, then the server hangs up."""
+@pytest.mark.parametrize(
+    ("node_id", "advice"), [(-1, "check the address"), (2, "check the address, or node.cluster_id")]
+)
+async def test_the_wrong_cluster_is_refused_and_told_so(
+    node_id: int, advice: str, autojump_clock: MockClock
+) -> None:
+    """Hello asks for cluster-b: the answer names both, then the server hangs up; a broker has a
+    setting that may be wrong."""
     async with connected(new_server(ECHO)) as stream:
         stranger = Stranger(stream)
-        await stranger.send(Hello(cluster_id="cluster-b"))
+        await stranger.send(Hello(cluster_id="cluster-b", node_id=node_id))
         (answer,) = await stranger.receive_end()
         assert answer.error == ErrorCode.INCONSISTENT_CLUSTER_ID
         assert "'cluster-b'" in answer.message
-        assert "'cluster-a'" in answer.message
+        assert answer.message.endswith(f"'cluster-a': {advice}")
 
 
 async def test_a_hello_of_a_later_version_may_be_said_again(autojump_clock: MockClock) -> None:

@@ -95,8 +95,8 @@ def _check_owner(directory: Path, found: VoterIdentity, wanted: VoterIdentity) -
     if (found.cluster_id, found.node_id) != (wanted.cluster_id, wanted.node_id):
         raise CorruptJournal(
             f"{directory} is the journal of node {found.node_id} of cluster {found.cluster_id!r},"
-            f" this is node {wanted.node_id} of cluster {wanted.cluster_id!r}: correct the"
-            " configuration, or give the node its own directory"
+            f" this is node {wanted.node_id} of cluster {wanted.cluster_id!r}: correct"
+            " node.id or node.cluster_id, or give the node its own directory"
         )
     if found.voters != wanted.voters:  # majorities of two sets of voters need not meet
         raise CorruptJournal(

@@ -417,7 +417,10 @@ def judge_hello(
         return Refusal(f"the quorum speaks {versions}: upgrade the older node")
     if hello.cluster_id != own.cluster_id and (hello.cluster_id or hello.role is not Role.VISITOR):
         clusters = f"cluster {hello.cluster_id!r}, this is {own.cluster_id!r}"
-        return final(f"node {hello.node_id} belongs to {clusters}: check addresses and directories")
+        return final(
+            f"node {hello.node_id} belongs to {clusters}: correct node.cluster_id of the one or the"
+            " other; if it is right, the addresses or the directories are those of two clusters"
+        )
     if hello.role is Role.VOTER:
         return judge_voter(hello, own=own, voters=voters, caller=caller)
     if caller.dialled is not None:

@@ -44,7 +44,12 @@ class Case:
 
 CASES = [
     Case("version", hello_of(1, protocol_version=PROTOCOL_VERSION + 1), "version 2, here 1", False),
-    Case("cluster", hello_of(1, cluster_id="theirs"), "cluster 'theirs', this is 'ours'", True),
+    Case(
+        "cluster",
+        hello_of(1, cluster_id="theirs"),
+        "cluster 'theirs', this is 'ours': correct node.cluster_id",
+        True,
+    ),
     Case("own id", hello_of(2), "node id 2 is taken", True),
     Case("no voter", hello_of(7), "node 7 is no voter here", True),
     Case("own address", hello_of(2), "the address of voter 3 leads to", True, Caller(3)),
