@@ -23,7 +23,7 @@ import trio
 
 from raftmq.disk.files import OsFiles, allow_many_files
 from raftmq.disk.thread import DiskThread
-from raftmq.errors import CorruptRecord, StorageError, without_frames
+from raftmq.errors import CorruptRecord, DirectoryInUse, StorageError, without_frames
 from raftmq.partition.storage.flusher import Flusher
 from raftmq.partition.storage.inspect import TOPICS_FOLDER
 from raftmq.partition.storage.lookups import (
@@ -59,6 +59,7 @@ _TOPIC_FOLDER = re.compile(r"(?!\.)[\w.-]{1,249}", re.ASCII)
 # Seconds. A restart after a crash scans what was written since the last one, so less makes restarts
 # faster; each one writes and syncs a file for all logs (decision 0006).
 CHECKPOINT_INTERVAL = 5.0
+CHECK_SECONDS = 0.05  # longer than `raftmq broker --check` holds the lock that it tries
 RETENTION_CHECK_INTERVAL = 300.0  # seconds, as in Kafka: retention counts days, so minutes will do
 
 
@@ -601,7 +602,12 @@ async def open_log_directory(
         files = OsFiles()
         allow_many_files()
     with _flushing_by(run_sync) as flush_sync:
-        directory = LogDirectory(files, root, run_sync or run_in_thread, now_ms, flush_sync)
+        make = partial(LogDirectory, files, root, run_sync or run_in_thread, now_ms, flush_sync)
+        try:
+            directory = make()
+        except DirectoryInUse:  # perhaps by `raftmq broker --check`, which tries the lock
+            await trio.sleep(CHECK_SECONDS)
+            directory = make()
         try:
             async with trio.open_nursery() as nursery:  # ends with the caller's block
                 nursery.start_soon(directory.flusher.run)

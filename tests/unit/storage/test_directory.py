@@ -195,6 +195,23 @@ async def test_a_directory_is_held_by_one(files: SimulatedFiles, autojump_clock:
         pass
 
 
+async def test_a_directory_that_is_held_for_a_moment(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """A check of the settings tries the lock at that very moment: the start tries once more."""
+    files.make_directory(ROOT)
+    held = [files.lock(ROOT / ".lock")]
+    async with trio.open_nursery() as nursery:
+
+        async def release() -> None:
+            await trio.sleep(0.02)
+            held.clear()
+
+        nursery.start_soon(release)
+        async with opened(files):
+            assert trio.current_time() < 0.1
+
+
 async def test_truncate_lowers_the_recovery_point_first(
     files: SimulatedFiles, autojump_clock: MockClock
 ) -> None:
