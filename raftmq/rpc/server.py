@@ -92,12 +92,9 @@ class Service:
         cluster_id, node_id, features = self.identity
         # A client that names no cluster takes any.
         if hello.cluster_id not in ("", cluster_id):
-            advice = "check the address" + (
-                ", or node.cluster_id" if hello.node_id != ABSENT else ""
-            )
-            raise InconsistentClusterId(
-                f"cluster {hello.cluster_id!r} was asked for, this is {cluster_id!r}: {advice}"
-            )
+            what = f"cluster {hello.cluster_id!r} was asked for, this is {cluster_id!r}"
+            setting = "" if hello.node_id == ABSENT else ", or node.cluster_id"
+            raise InconsistentClusterId(f"{what}: check the address{setting}")
         # Another listener is meant for clients: say where, as the address is a common mistake.
         if listener.clients_at and hello.node_id == ABSENT:
             raise ClusterAuthorizationFailed(listener.refusal(node_id))
