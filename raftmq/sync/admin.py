@@ -208,6 +208,7 @@ class Admin:
             Offsets by partition.
 
         Raises:
+            InvalidRequest: a datetime without a time zone, or a time before 1970. Definite.
             UnknownTopicOrPartition: there is no such topic, or partition. Definite.
             LeaderNotAvailable: some partition has no leader. Definite.
         """

@@ -321,7 +321,8 @@ class Producer(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
             Where they are in the log: one result for each run of records that were sent together.
 
         Raises:
-            InvalidRecord: a row cannot be sent; a note says how many before it were. Definite.
+            InvalidRecord: a row cannot be sent; a note says how many before it were. Or `rows` is
+                a single text or bytes. Definite.
             RaftmqError: the first failure, once all are settled; a note says how many were
                 delivered. Definite or not: `error.definite`.
             RequestTimedOut: after `timeout` seconds; some records may be sent. Indefinite.

@@ -225,6 +225,7 @@ class Admin(GroupCalls):
             Offsets by partition.
 
         Raises:
+            InvalidRequest: a datetime without a time zone, or a time before 1970. Definite.
             UnknownTopicOrPartition: there is no such topic, or partition. Definite.
             LeaderNotAvailable: some partition has no leader. Definite.
         """

@@ -125,14 +125,14 @@ def timestamp_of(at: object) -> int:
     """As requests encode it: milliseconds since 1970-01-01 UTC, EARLIEST or LATEST.
 
     Raises:
-        TypeError: none of these, or a datetime without a time zone.
-        InvalidRequest: before 1970, or too large.
+        TypeError: none of these.
+        InvalidRequest: a datetime without a time zone, or a time before 1970, or too large.
     """
     if at in ("earliest", "latest"):
         return EARLIEST if at == "earliest" else LATEST
     if isinstance(at, datetime):
         if at.utcoffset() is None:
-            raise TypeError(f"{at!r} has no time zone: write datetime(..., tzinfo=UTC)")
+            raise InvalidRequest(f"{at!r} has no time zone: write datetime(..., tzinfo=UTC)")
         at = (at - EPOCH) // MILLISECOND
     if not isinstance(at, int) or isinstance(at, bool):
         raise TypeError(

@@ -154,6 +154,10 @@ class Bulk:
         total: int | None,
     ) -> list[BatchMetadata]:
         """See `Producer.send_many`."""
+        # It has rows, its characters; but it is most likely one value in place of a list.
+        if isinstance(rows, (str, bytes, bytearray, memoryview)):
+            kind = type(rows).__name__
+            raise InvalidRecord(f"rows is a {kind}, expected a list: send() takes a single value")
         total = column_length(rows) if total is None else total
         with self._answerable(), reporting(progress, total) as report:
             # Before rows are read: with an unknown topic none must be lost.

@@ -145,6 +145,15 @@ def test_seconds_in_a_thread(raftmq_broker: Server) -> None:
         producer.send("t", b"x", timestamp=int(time.time()))
 
 
+@pytest.mark.parametrize("given", ["abc", b"abc", bytearray(b"abc"), memoryview(b"abc")])
+async def test_one_value_for_rows(autojump_clock: MockClock, given: Any) -> None:
+    """A single text is not sent as a record for each character."""
+    async with open_producer() as (_, producer):
+        with pytest.raises(InvalidRecord, match=r"rows is a \w+, expected a list: send\(\)"):
+            await producer.send_many("t", given)
+        assert producer.statistics.records == 0
+
+
 # -- Consumers ------------------------------------------------------------------------------------
 
 

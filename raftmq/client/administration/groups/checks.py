@@ -89,10 +89,7 @@ def check_target(to: object, shift: object) -> ResetTarget:
         return ResetTarget(offset=_offset("to", to))
     if not (isinstance(to, datetime) or (isinstance(to, str) and to in ("earliest", "latest"))):
         raise InvalidRequest(f"to={to!r}: expected 'earliest', 'latest', an offset, or a datetime")
-    try:
-        return ResetTarget(timestamp=timestamp_of(to))
-    except TypeError as error:
-        raise InvalidRequest(f"to: {error}") from error
+    return ResetTarget(timestamp=timestamp_of(to))
 
 
 def check_wanted(topics: object, partitions: object) -> PartitionSelection:

@@ -72,15 +72,13 @@ def test_brokers_have_the_same_rules() -> None:
         (checks.timestamp_of, None),
         (checks.timestamp_of, "yesterday"),
         (checks.timestamp_of, True),
-        (checks.timestamp_of, datetime(2026, 11, 21, 10)),  # on purpose
-        (checks.timestamp_of, datetime(2026, 11, 21, 10, tzinfo=NoZone())),
     ],
 )
 def test_wrong_types(check: Any, value: object) -> None:
     """A TypeError, as Python has it, which shows the value."""
     with pytest.raises(TypeError) as caught:
         check(value)
-    assert "expected" in str(caught.value) or "time zone" in str(caught.value)
+    assert "expected" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +98,8 @@ def test_wrong_types(check: Any, value: object) -> None:
         (checks.timestamp_of, -1, InvalidRequest),
         (checks.timestamp_of, 1 << 63, InvalidRequest),
         (checks.timestamp_of, datetime(1969, 1, 1, tzinfo=UTC), InvalidRequest),
+        (checks.timestamp_of, datetime(2026, 11, 21, 10), InvalidRequest),  # on purpose
+        (checks.timestamp_of, datetime(2026, 11, 21, 10, tzinfo=NoZone()), InvalidRequest),
     ],
 )
 def test_wrong_values(check: Any, value: object, error: type[RaftmqError]) -> None:
