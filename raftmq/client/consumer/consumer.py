@@ -204,13 +204,12 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
         was_open, self._is_open = self._is_open, False
         if self._membership is None or not was_open:  # never joined
             return None
-        # A block that ends without an error has finished all records it was handed. `aclose` may be
+        # A block that ends without an error has finished what it had in hand. `aclose` may be
         # called from another task, or in `finally`, in the midst of a record.
         is_finished = error is None and self._background is None
+        self._one.stop()
         if is_finished:
-            self._finish()
-        else:
-            self._one.stop()
+            self._in_flight_records.end()
         self._is_leaving = True
         try:
             return await self._membership.leave(error, is_finished=is_finished)

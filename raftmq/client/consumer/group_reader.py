@@ -60,6 +60,13 @@ class InFlightRecords:
             self._failed.clear()
             self._on_finished()
 
+    def end(self) -> None:
+        """The program has ended in order: it has finished what it had in hand, but nothing is asked
+        for that would say that it has got over work which failed.
+        """
+        self._current = None
+        self._on_finished()
+
     def hold(self, work: Work) -> int:
         """It is not finished before `release` is called with the token that this returns."""
         token = next(self._tokens)

@@ -31,6 +31,7 @@ from raftmq.client.group.effects import (
     State,
     WatchTopics,
 )
+from raftmq.client.group.member_log import MemberLog
 from raftmq.client.group.member_requests import VERDICTS
 from raftmq.client.group.membership import GroupMembership
 from raftmq.client.group.offsets import MemberOffsets, OffsetCommits
@@ -312,7 +313,7 @@ class PeriodicCommits:
             return error
         return None
 
-    async def at_last(self, *, is_all: bool) -> RaftmqError | None:
+    async def at_last(self) -> RaftmqError | None:
         """The last commit, in most of the time for leaving: during a rebalance the coordinator
         refuses commits. Returns its error, if it failed; the next owners read those records again.
         """
@@ -325,7 +326,7 @@ class PeriodicCommits:
         with anyio.CancelScope(deadline=deadline):
             while True:
                 try:
-                    await self._offsets.commit_done(is_all=is_all, deadline=deadline)
+                    await self._offsets.commit_done(deadline=deadline)
                     return None
                 except RaftmqError as error:
                     problem = error
@@ -378,6 +379,7 @@ class MemberShell:
             options, self.membership, self.offsets, reader, self._on_revoked, self._fail
         )
         self._commits = PeriodicCommits(options, self.membership, self.offsets, reader)
+        self._log = MemberLog(options.member)
 
     # -- tasks -----------------------------------------------------------------------------
 
@@ -396,11 +398,11 @@ class MemberShell:
             self._maybe_start()
 
     async def leave(self, *, is_clean: bool) -> None:
-        """Commit what is done, and leave. `is_clean`: records in flight are done, too; if they
-        cannot be committed, that is a `problem`.
+        """Commit what is done, and leave. `is_clean`: if that cannot be committed, it is a
+        `problem`.
         """
         if self.options.commits_by_itself:  # with "manual" and "none" only the program commits
-            problem = await self._commits.at_last(is_all=is_clean)
+            problem = await self._commits.at_last()
             if is_clean:
                 self.problem = self.problem or problem
         self._changes.stop_committing()
@@ -475,6 +477,7 @@ class MemberShell:
         self._woken.set()
 
     def _perform_one(self, effect: Effect) -> None:
+        self._log.on_effect(effect)
         match effect:
             case AskCoordinator():
                 self._asks.append(effect)

@@ -60,9 +60,12 @@ async def test_work_beside_a_loop_that_waits(autojump_clock: MockClock) -> None:
             nursery.cancel_scope.cancel()
 
 
-async def test_work_after_the_loop_has_stopped_asking(autojump_clock: MockClock) -> None:
+async def test_work_after_the_loop_has_stopped_asking(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     """The last block ends, and nobody asks for more: that is a program that hangs. As it has not
-    asked, what it had comes again."""
+    asked, what it had comes again; the log names the limit."""
+    caplog.set_level("INFO", "raftmq.client")
     async with grouped(1) as here:
         here.append(0, *NINE)
         async with here.consumer("a", max_poll_interval_ms=POLL_MS) as c:
@@ -71,6 +74,11 @@ async def test_work_after_the_loop_has_stopped_asking(autojump_clock: MockClock)
                 assert set(c.assignment) == keys(0)
             await trio.sleep(POLL_MS / 1000 + 0.1)
             assert c.assignment == []
+            assert "joining: group=" in caplog.text
+            assert "partitions=orders-0" in caplog.text
+            (lost,) = [one.message for one in caplog.records if one.levelname == "WARNING"]
+            assert "partitions=orders-0: the program has asked for nothing" in lost
+            assert f"max_poll_interval_ms = {POLL_MS};" in lost
             here.append(0, "later")
             assert await take(c, 10) == [*NINE, "later"]
 
@@ -125,6 +133,42 @@ async def test_how_far_it_is_in_a_batch(autojump_clock: MockClock) -> None:
         other = here.begin("b")
         await until(lambda: other.values and other.values[-1] == str(MANY - 1))
         assert 12 <= other.records[0].offset <= 14
+
+
+@pytest.mark.parametrize("mode", ["batch", "record"])
+async def test_work_that_failed_last(autojump_clock: MockClock, mode: str) -> None:
+    """A program notes the error of its last work and ends in order: that work was not done, and
+    comes again (C3)."""
+    async with grouped(1) as here:
+        here.append(0, *NINE)
+        async with here.consumer("a", commit=mode) as c:
+            await anext(c)
+            record = await anext(c)
+            with suppress(ValueError), c.processing(record):
+                raise ValueError("bad")
+        assert here.committed(0) == 1
+
+
+async def test_a_pool_that_is_cancelled_at_the_end(autojump_clock: MockClock) -> None:
+    """Two of ten works are not done when the block ends, in order: what is behind them comes again,
+    too (C3). Work that is still held then is not done, either."""
+    async with grouped(1) as here:
+        here.append(0, *NINE)
+
+        async def work(c: Consumer, record: object) -> None:
+            with c.processing(record):  # type: ignore[arg-type]
+                if record.offset in (2, 5):  # type: ignore[attr-defined]
+                    await trio.sleep_forever()
+
+        async with here.consumer("a") as c, trio.open_nursery() as nursery:
+            for _ in NINE:
+                nursery.start_soon(work, c, await anext(c))
+            await trio.sleep(1.0)
+            nursery.cancel_scope.cancel()
+        assert here.committed(0) == 2
+        async with here.consumer("b") as c:
+            c.processing(await anext(c)).__enter__()
+        assert here.committed(0) == 2
 
 
 async def test_work_that_fails_beside_a_loop_that_waits(autojump_clock: MockClock) -> None:
