@@ -61,8 +61,8 @@ def broker(config: Path, overrides: tuple[str, ...], *, check: bool, probe: str 
     -o. All problems with them are reported at once.
 
     --check reads and tries all that a start would, on this machine and as this user: keys,
-    directory, addresses (unless the node runs), limits of the process. It prints every setting that
-    counts, with where it is from; exit code 0, or 2 with a line for each problem.
+    directory and its disk, addresses (unless the node runs), limits of the process. It prints every
+    setting that counts, with where it is from; exit code 0, or 2 with a line for each problem.
 
     --probe live fails (5) only if the node listens and does not answer as this node; --probe ready
     also if it does not listen (5), or the cluster does not count on it (7). Both are for
@@ -70,7 +70,8 @@ def broker(config: Path, overrides: tuple[str, ...], *, check: bool, probe: str 
 
     Exit code 0 after a signal, 2 if a setting is wrong or the directory is another's, 1 if the
     directory is in use or cannot be written, an address cannot be listened on (taken, or none of
-    this machine), memory or threads are lacking, or the disk has failed.
+    this machine), memory, threads or file descriptors are lacking, or the disk is full or has
+    failed.
     """
     if check and probe:
         raise click.UsageError("--check is for a node that does not run, --probe for one that does")

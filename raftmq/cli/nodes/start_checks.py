@@ -1,7 +1,8 @@
 """What a node needs of its machine, tried before a start touches anything, and by `--check`.
 
-Owns the tries: the directory can be made or written, all addresses can be listened on, the limits
-of the process are not too low. Leaves nothing behind. Problems are named together.
+Owns the tries: the directory can be made or written and its disk has room for a start, all
+addresses can be listened on, the limits of the process are not too low. Leaves nothing behind.
+Problems are named together.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from raftmq.cli.nodes.startup_hints import ListeningNetwork, disk_advice, lock_h
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.disk.files import OsFiles, allow_many_files
 from raftmq.errors import DirectoryInUse, RaftmqError
+from raftmq.rpc.protocol import CONNECTIONS_LEAST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
 
 # Below, some hundreds of partitions or connections use up all of them: Linux's default is 1024.
 DESCRIPTORS_FEW = 4096
+# Below, there is no start: an idle node of three has 28 open, and the first connections and logs
+# (CONNECTIONS_LEAST of each) come on top.
+DESCRIPTORS_LEAST = 28 + 2 * CONNECTIONS_LEAST
+# Of the file system, free: a start writes the journal, meta.json and a checkpoint.
+START_BLOCKS = 3
 # Address space is taken long before memory: an idle node has 400 MB of it, and each thread adds a
 # stack of 8 MB, and may add a memory pool of 64 MB.
 ADDRESS_SPACE_LITTLE = 2 << 30
@@ -56,6 +63,7 @@ def check_start(settings: BrokerSettings, unusable: ExitCode) -> str:
         holder = _holder(files, directory)
         check_directory(files, directory, (settings.cluster_id, settings.node_id))
         problems += _directory_problems(directory)
+        problems += _descriptor_problems()
     except RaftmqError as error:
         found = failure([error], settings)
         problems.append(str(found))
@@ -77,7 +85,7 @@ def warn(settings: BrokerSettings) -> None:
 def limit_warnings() -> Iterator[str]:
     """Limits of this process that a node soon reaches: one line each."""
     descriptors = allow_many_files()
-    if descriptors < DESCRIPTORS_FEW:
+    if DESCRIPTORS_LEAST <= descriptors < DESCRIPTORS_FEW:
         yield (
             f"few file descriptors: limit={descriptors}, raise it (LimitNOFILE, ulimit -n) to 65536"
             " or more"
@@ -87,6 +95,15 @@ def limit_warnings() -> Iterator[str]:
         yield (
             f"little address space: limit={limit >> 20} MiB, raise it (LimitAS, ulimit -v) to"
             f" {ADDRESS_SPACE_LITTLE >> 20} MiB or more, or threads and requests may find no room"
+        )
+
+
+def _descriptor_problems() -> Iterator[str]:
+    descriptors = allow_many_files()
+    if descriptors < DESCRIPTORS_LEAST:
+        yield (
+            f"too few file descriptors: limit={descriptors}, a start needs {DESCRIPTORS_LEAST}:"
+            " raise it (LimitNOFILE, ulimit -n) to 65536 or more"
         )
 
 
@@ -105,10 +122,18 @@ def _directory_problems(directory: Path) -> Iterator[str]:
             is_read_only = os.statvfs(found).f_flag & os.ST_RDONLY  # as after a failure of its disk
             number = errno.EROFS if is_read_only else errno.EACCES
             raise OSError(number, os.strerror(number))
+        if _is_full(found):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as error:
         what = f"cannot be made in {found}" if is_new else "cannot be written"
         advice = disk_advice(error, found, is_new=is_new)
         yield f"node.directory = {directory}: {what}: {error.strerror}{advice}"
+
+
+def _is_full(found: Path) -> bool:
+    space = os.statvfs(found)
+    free = space.f_bavail if os.geteuid() else space.f_bfree  # the rest is kept for root
+    return bool(space.f_blocks) and free < START_BLOCKS  # 0: a file system without a size
 
 
 def _holder(files: OsFiles, directory: Path) -> str:

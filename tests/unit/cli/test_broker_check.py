@@ -163,6 +163,19 @@ def test_a_disk_that_is_read_only(config: Path, monkeypatch: pytest.MonkeyPatch)
     assert "cannot be written: Read-only file system; the file system is read-only: if" in stderr
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_disk_that_is_full(config: Path, is_new: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start would end in the midst of its first files, in a new directory or in its own."""
+    if not is_new:
+        (config.parent / "data").mkdir()
+    found = os.statvfs(config.parent)
+    full = os.statvfs_result((*found[:3], 2, 2, *found[5:]))
+    monkeypatch.setattr(os, "statvfs", lambda _path: full)
+    check = broker(config, "--check")
+    assert check.exit_code == ExitCode.USAGE
+    assert ": No space left on device; the disk is full: free some space on it" in check.stderr
+
+
 def test_a_directory_that_is_a_link_to_nothing(config: Path) -> None:
     """The start cannot make a directory in its place: the check finds it before."""
     (config.parent / "data").symlink_to(config.parent / "gone")
@@ -211,6 +224,19 @@ def test_limits_of_the_process(config: Path, monkeypatch: pytest.MonkeyPatch) ->
     descriptors, space = found.stderr.splitlines()
     assert descriptors.startswith("raftmq: warning: few file descriptors: limit=1024, raise it (")
     assert space.startswith("raftmq: warning: little address space: limit=1024 MiB, raise it (")
+
+
+def test_a_process_that_may_open_hardly_any_file(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start would end somewhere: the check, and the start before it touches anything, say why."""
+    monkeypatch.setattr(start_checks, "allow_many_files", lambda: 12)
+    found = broker(config, "--check")
+    assert found.exit_code == ExitCode.USAGE
+    assert found.stderr == (
+        "raftmq: too few file descriptors: limit=12, a start needs 60: raise it (LimitNOFILE,"
+        " ulimit -n) to 65536 or more\n"
+    )
 
 
 def test_a_directory_of_another_node(config: Path) -> None:
