@@ -259,8 +259,9 @@ class Replicas:
         return self._quorum.image.partitions.get(PartitionId(*key))
 
     def ailing(self) -> list[Replica]:
-        """Replicas whose logs are damaged, or rotten somewhere."""
-        return [one for one in self._replicas.values() if one.log.damage or one.log.rotten]
+        """Replicas whose logs are damaged, rotten somewhere, or offline, as on a full disk."""
+        logs = ((one, one.log) for one in self._replicas.values())
+        return [one for one, log in logs if log.damage or log.rotten or log.offline_reason]
 
     def damaged(self) -> list[PartitionKey]:
         """Partitions whose logs have lost durable records and are not repaired yet."""

@@ -248,7 +248,10 @@ def _check_offset(replica: Replica, offset: int) -> None:
 
 def _describe(replica: Replica) -> DamagedReplicaRow:
     log = replica.log
-    what = str(log.damage or log.rotten[0])
+    if log.damage or log.rotten:
+        what = str(log.damage or log.rotten[0])
+    else:
+        what = f"takes nothing: {log.offline_reason}"
     return DamagedReplicaRow(*replica.key, offset=log.whole_end_offset, message=clip_message(what))
 
 

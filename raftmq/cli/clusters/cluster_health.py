@@ -133,10 +133,10 @@ def problems_of(health: Health) -> list[str]:
         found.append(f"replicas not in sync: {_named(health.under_replicated)}")
     for one in health.damaged[:NAMED_MAX]:
         where = f"{one.topic}-{one.partition} on broker {one.broker_id}"
-        found.append(f"damaged replica: {where} from offset {one.offset} on: {one.what}")
+        found.append(f"ailing replica: {where} from offset {one.offset} on: {one.what}")
     more = health.damaged_count - min(len(health.damaged), NAMED_MAX)
     if more > 0:
-        found.append(f"{more} more damaged {'replica' if more == 1 else 'replicas'}")
+        found.append(f"{more} more ailing {'replica' if more == 1 else 'replicas'}")
     if health.wrong_clocks:
         found.append(
             f"clocks wrong: {', '.join(map(_clock, health.wrong_clocks))} (against the others'):"

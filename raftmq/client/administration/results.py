@@ -253,10 +253,11 @@ class AilingPartition:
 
 @dataclass(frozen=True, slots=True)
 class DamagedReplica:
-    """A replica whose bytes on disk are not what was written, as its broker has found.
+    """A replica whose bytes on disk are not what was written, as its broker has found, or whose
+    disk takes nothing more, as a full one.
 
     Attributes:
-        offset: the first that it cannot read.
+        offset: the first that it cannot read, or write.
         what: the place, and what is wrong.
     """
 

@@ -52,7 +52,7 @@ class ReportCorruption(Request, frozen=True):
 
 
 class DamagedReplicaRow(Body, frozen=True):
-    """`offset`: the first that cannot be read."""
+    """`offset`: the first that cannot be read, or written."""
 
     topic_id: TopicId
     partition: Partition
@@ -61,14 +61,16 @@ class DamagedReplicaRow(Body, frozen=True):
 
 
 class DescribeDamageReply(Body, frozen=True):
-    """`count`: of all damaged replicas, also if the answer has only the first ones."""
+    """`count`: of all ailing replicas, also if the answer has only the first ones."""
 
     replicas: Annotated[tuple[DamagedReplicaRow, ...], Meta(max_length=DAMAGED_MAX)] = ()
     count: Natural = 0
 
 
 class DescribeDamage(Request, frozen=True):
-    """The damaged replicas on the broker that is asked; a client asks each broker."""
+    """The replicas on the broker that is asked whose logs are damaged, or take nothing, as on a
+    full disk; a client asks each broker.
+    """
 
     api_key = 1008
     reply = DescribeDamageReply

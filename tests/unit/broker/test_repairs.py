@@ -13,9 +13,11 @@ import trio
 from raftmq.errors import StorageError
 from raftmq.metadata.commands import DeleteTopic, Done, ElectionKind, ElectLeader, Loss
 from raftmq.partition.replica_environment import PartitionKey
+from raftmq.wire.messages.corruption import DescribeDamage
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.disk_faults import Fault
 from tests.simulation.quorum_fake import FakeCluster
+from tests.unit.broker.asking import ask
 from tests.unit.broker.hosting import (
     TOPIC_ID,
     begin,
@@ -121,12 +123,16 @@ async def test_a_leader_hands_over_at_once(
     async with opened(files, cluster) as node:
         replica = await begin(node, 1, 2)
         await fail(files, replica)
+        told = await ask(node.rot_watch.describe, DescribeDamage())
+        assert [(one.partition, one.offset) for one in told.replicas] == [(KEY.partition, 1)]
+        assert told.replicas[0].message.startswith("takes nothing: ")
         await settle()
         assert node.reports.told == [(KEY, Loss.NOTHING)]
         state = state_of(node)
         assert (state.leader, state.isr, state.leader_epoch) == (2, (2,), 1)
         await until_sound(node)
         assert replica.follower is not None
+        assert (await ask(node.rot_watch.describe, DescribeDamage())).replicas == ()
 
 
 async def test_the_only_one_leads_on_in_another_epoch(

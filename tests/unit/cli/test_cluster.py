@@ -112,12 +112,12 @@ def test_a_damaged_replica(here: Here) -> None:
     here.bureau.lie(DescribeDamage, DescribeDamageReply((found,), 1), 1)
     result = here.run("health")
     assert result.exit_code == 7
-    line = "  damaged replica: t-0 on broker 1 from offset 42 on: offsets 42 to 43 have changed"
+    line = "  ailing replica: t-0 on broker 1 from offset 42 on: offsets 42 to 43 have changed"
     assert result.stdout.splitlines()[1:] == [line]
     [damaged] = json.loads(here.run("health -o json").stdout)["damaged"]
     assert (damaged["topic"], damaged["broker_id"], damaged["offset"]) == ("t", 1, 42)
     here.bureau.lie(DescribeDamage, DescribeDamageReply((found,), 700), 1)
-    assert here.run("health").stdout.splitlines()[1:] == [line, "  699 more damaged replicas"]
+    assert here.run("health").stdout.splitlines()[1:] == [line, "  699 more ailing replicas"]
     assert json.loads(here.run("health -o json").stdout)["damaged_count"] == 700
 
 
