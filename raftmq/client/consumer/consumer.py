@@ -14,6 +14,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from raftmq.client.administration.offsets import list_offset
+from raftmq.client.block_tasks import BlockTasks
 from raftmq.client.consumer.fetch_collector import FetchCollector
 from raftmq.client.consumer.fetch_plan import FetchPlan
 from raftmq.client.consumer.fetch_response import FetchResponses
@@ -24,7 +25,6 @@ from raftmq.client.consumer.options import consumer_options, named
 from raftmq.client.consumer.partition_state import FROM_LATEST, ReadingEvents, seek_start
 from raftmq.client.consumer.record_iterator import RecordIterator, SharedBatch
 from raftmq.client.consumer.subscription import Subscription
-from raftmq.client.network.channel import one_error
 from raftmq.client.openable import Openable
 from raftmq.client.type_parameters import Generic, KeyT_co, ValueT_co
 from raftmq.errors import (
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from types import TracebackType
-
-    from anyio.abc import TaskGroup
 
     from raftmq.client.consumer.batch import AnyBatch, ConsumedBatch, Work
     from raftmq.client.consumer.partition_state import Key
@@ -110,11 +108,11 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
             partial(self._collector.open_as, make=SharedBatch), SharedBatch, is_whole=False
         )
         self._is_waiting = self._is_open = self._is_leaving = False
-        self._tasks: TaskGroup | None = None  # of the block: only a running loop has one
+        self._block: BlockTasks | None = None  # only a running loop has one
         self._named = named(topics, self._options)
 
     def __repr__(self) -> str:
-        return f"<Consumer of {self._named}, {self._state(was_opened=self._tasks is not None)}>"
+        return f"<Consumer of {self._named}, {self._state(was_opened=self._block is not None)}>"
 
     def _member_of(
         self, events: ReadingEvents, watch: MetadataWatch, random: Random
@@ -143,16 +141,13 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
             Closed: it was opened before.
         """
         # Its tasks, and its membership, cannot be started again.
-        if self._tasks is not None:
+        if self._block is not None:
             raise Closed("this consumer has been opened before: make another one")
         self._cluster.check_open()
         self._cluster.check_loop()
-        self._tasks = anyio.create_task_group()
-        await self._tasks.__aenter__()
+        self._block = BlockTasks(self._run)
+        await self._block.open()
         self._cluster.at_close.add(self._signal.on_news)
-        self._tasks.start_soon(self._fetcher.run, self._on_metadata)
-        if self._membership is not None:
-            self._tasks.start_soon(self._membership.run)
         try:
             if self._membership is not None:
                 # Ends when committed offsets are known: a wait only with `assign`.
@@ -173,29 +168,24 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        """An error of the block is raised as it is, not through the task group, which would wrap it
-        in an exception group.
-
-        Raises:
-            Exception: `on_rebalance` has failed over the last revocation.
-        """
-        assert self._tasks is not None, "left before it was entered"
+        """Raises the error of `on_rebalance`, if it has failed over the last revocation."""
+        assert self._block is not None, "left before it was entered"
         self._cluster.at_close.discard(self._signal.on_news)
         problem = await self._leave(error)
         self._one.close()
-        self._tasks.cancel_scope.cancel()
         try:
-            with one_error():
-                # A cancellation must go through the task group, which may own it.
-                if isinstance(error, Exception):
-                    await self._tasks.__aexit__(None, None, None)
-                    return False
-                await self._tasks.__aexit__(kind, error, traceback)
+            await self._block.close(kind, error, traceback)
         finally:
             self._signal.on_news()  # a task that still waits gets the error that ended the block
         if problem is not None and error is None:  # an error of the program comes first
             raise problem
         return False
+
+    async def _run(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._fetcher.run, self._on_metadata)
+            if self._membership is not None:
+                tasks.start_soon(self._membership.run)
 
     async def _leave(self, error: BaseException | None) -> Exception | None:
         """Leave the group, if there is one; callbacks may still commit meanwhile. Its error is
@@ -568,7 +558,7 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
 
     def _check_open(self) -> None:
         if not self._is_open:
-            raise self._why_closed("the consumer", was_opened=self._tasks is not None)
+            raise self._why_closed("the consumer", was_opened=self._block is not None)
         self._cluster.check_open()
 
     @property

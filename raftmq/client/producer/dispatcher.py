@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from raftmq.client.network.channel import one_error
+from raftmq.client.block_tasks import BlockTasks
 from raftmq.client.producer.accumulator import Accumulator, BufferPool
 from raftmq.client.producer.delivery import call_program
 from raftmq.client.producer.requests import ask, ask_producer_id, fence, wait_taken
@@ -70,7 +70,8 @@ class Dispatcher:
         self._cluster, self._options = cluster, options
         self.buffer_pool, self.is_taking = BufferPool(options.buffer_memory), False
         self.failures, self.statistics = Failures(), Statistics()
-        self._tasks: TaskGroup | None = None  # of the block: only a running loop has one
+        self._block: BlockTasks | None = None  # only a running loop has one
+        self._tasks: TaskGroup | None = None  # of `_run`
         self._wake, self._look_at = anyio.Event(), 0.0
         self._settled = anyio.Event()
         # Tasks in flush(), close and bulk calls: while there are any, nothing lingers
@@ -90,9 +91,8 @@ class Dispatcher:
     async def open(self) -> None:
         self._cluster.check_open()
         self._cluster.check_loop()
-        self._tasks = anyio.create_task_group()
-        await self._tasks.__aenter__()
-        self._tasks.start_soon(self._run)
+        self._block = BlockTasks(self._run)
+        await self._block.open()
         self._cluster.at_close.add(self._on_client_closed)
         self.is_taking = True
 
@@ -104,23 +104,13 @@ class Dispatcher:
     ) -> None:
         """Stop all tasks: unsent batches fail as certainly not appended, those in flight as
         unknown.
-
-        An error of the program's block is raised as it is, not through the task group, which would
-        wrap it in an exception group.
         """
-        assert self._tasks is not None, "closed before it was opened"
+        assert self._block is not None, "closed before it was opened"
         self._cluster.at_close.discard(self._on_client_closed)
         self.is_taking = False
-        self._tasks.cancel_scope.cancel()
         closed = Closed("the producer was closed before it was delivered")
         try:
-            with one_error():
-                # A cancellation, or another BaseException, must go through the task group, which
-                # may own it.
-                if error is None or isinstance(error, Exception):
-                    await self._tasks.__aexit__(None, None, None)
-                else:
-                    await self._tasks.__aexit__(kind, error, traceback)
+            await self._block.close(kind, error, traceback)
         except Exception as failure:  # a task has failed, which closes the producer
             closed.__cause__ = failure
             raise
@@ -215,13 +205,14 @@ class Dispatcher:
     # -- sending ---------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        while True:
-            self._take_step()
-            # Sleeps until a record, an answer or metadata wakes it, or until a linger or deadline
-            # ends.
-            with anyio.CancelScope(deadline=self._look_at):
-                await self._wake.wait()
-            self._wake = anyio.Event()
+        async with anyio.create_task_group() as self._tasks:
+            while True:
+                self._take_step()
+                # Sleeps until a record, an answer or metadata wakes it, or until a linger or
+                # deadline ends.
+                with anyio.CancelScope(deadline=self._look_at):
+                    await self._wake.wait()
+                self._wake = anyio.Event()
 
     def _take_step(self) -> None:
         assert self._tasks is not None

@@ -20,6 +20,7 @@ import anyio
 import msgspec
 from anyio.lowlevel import current_token
 
+from raftmq.client.block_tasks import BlockTasks
 from raftmq.client.blocks import not_open
 from raftmq.client.network.channel import AnyioConnector, one_error
 from raftmq.client.routing.attempts import PAUSES, Attempts
@@ -305,31 +306,27 @@ class Cluster:
         self._sources = Sources(bootstrap, connector, self._peers, random, self._experience)
         # Made where its loop runs: where the program calls `connect`, another one may.
         self._refreshing: Refreshing
-        self._tasks: TaskGroup | None = None
-        self._scope: anyio.CancelScope | None = None  # of its tasks; made where there is a loop
+        self._block: BlockTasks | None = None  # made where there is a loop
+        self._tasks: TaskGroup | None = None  # of `_run`
         self._is_open = False
         self._loop: EventLoopToken | None = None  # in which it was opened
         self._library: str | None = None  # the one of that loop, as far as it says so
 
     async def __aenter__(self) -> Self:
-        assert self._tasks is None, "entered twice"
+        assert self._block is None, "entered twice"
         self._loop, self._library = current_token(), library.name
-        self._tasks = anyio.create_task_group()
-        await self._tasks.__aenter__()
-        self._scope = anyio.CancelScope(shield=True)
         self._refreshing = Refreshing(self._learn, self._random)
-        self._tasks.start_soon(self._run, self._scope)
+        # Shielded: the connections stay until the block ends, even if it is cancelled from outside.
+        # Code in the block may have a last request to send, as a group member has (LeaveGroup).
+        self._block = BlockTasks(self._run, is_shielded=True)
+        await self._block.open()
         self._is_open = True
         return self
 
-    async def _run(self, scope: anyio.CancelScope) -> None:
-        """Keep the connections until the block ends, even if it is cancelled from outside: code in
-        the block may have a last request to send, as a group member has (LeaveGroup).
-        """
-        with scope:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._peers.run)
-                tasks.start_soon(self._refreshing.run)
+    async def _run(self) -> None:
+        async with anyio.create_task_group() as self._tasks:
+            self._tasks.start_soon(self._peers.run)
+            self._tasks.start_soon(self._refreshing.run)
 
     async def __aexit__(
         self,
@@ -337,22 +334,11 @@ class Cluster:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        """An error of the block is raised as it is, not through the task group, which would wrap it
-        in an exception group.
-        """
-        assert self._tasks is not None, "left before it was entered"
-        assert self._scope is not None, "left before it was entered"
+        assert self._block is not None, "left before it was entered"
         self._is_open = False
         for close in tuple(self.at_close):
             close()
-        self._scope.cancel()
-        self._tasks.cancel_scope.cancel()
-        with one_error():
-            if isinstance(error, Exception):
-                await self._tasks.__aexit__(None, None, None)
-                return False
-            return await self._tasks.__aexit__(kind, error, traceback)
-        raise AssertionError("one_error swallows nothing")
+        return await self._block.close(kind, error, traceback)
 
     # -- requests --------------------------------------------------------------------------
 
@@ -510,7 +496,7 @@ class Cluster:
     def check_open(self) -> None:
         """Raises Closed: outside of the block."""
         if not self._is_open:
-            raise not_open("the client", was_opened=self._tasks is not None)
+            raise not_open("the client", was_opened=self._block is not None)
 
     def check_loop(self) -> None:
         """For calls that wait: what the client's tasks set wakes no task of another event loop.

@@ -126,8 +126,8 @@ async def test_who_waits_for_records_hears_of_the_error(
     async with raftmq.connect(raftmq_broker.bootstrap) as mq:
         await mq.admin.create_topic(raftmq_topic)
         consumer = await mq.consumer(raftmq_topic).open()
-        assert consumer._tasks is not None
-        consumer._tasks.start_soon(fail)
+        assert consumer._block is not None
+        consumer._block._group.start_soon(fail)
         with pytest.raises(Closed, match="broken") as info:
             await anext(consumer)
         assert isinstance(info.value.__cause__, ValueError)
