@@ -19,7 +19,7 @@ from raftmq.errors import ProducerFenced, RaftmqError, ReplayMismatch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TOPIC, TASK, PARTITIONS = "readings", "load-readings", 3
+TOPIC, TASK, PARTITIONS = "rerun", "load-rerun", 3
 FILE = time.time_ns()  # its number: in a higher generation all rows are new
 ROWS = [b"%d/%d" % (FILE, number) for number in range(1000)]
 

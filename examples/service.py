@@ -16,14 +16,14 @@ from typing import Annotated, Any
 
 import anyio
 import uvicorn
-from fastapi import FastAPI, Path, Query, Request
+from fastapi import FastAPI, HTTPException, Path, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 import raftmq
 from raftmq.errors import OffsetOutOfRange, RaftmqError
 
-TOPIC, PARTITIONS, PORT = "orders", 6, 8000
+TOPIC, PARTITIONS, PORT = "service.orders", 6, 8000
 DELIVERY_TIMEOUT_MS = 5_000  # a browser does not wait for two minutes, the default
 WAIT_SECONDS = 1.0  # for an order to come, before a page is answered that has none
 BOOTSTRAP = "RAFTMQ_BOOTSTRAP"  # variable of the environment
@@ -52,10 +52,11 @@ async def lifespan(_app: FastAPI) -> AsyncIterator[dict[str, Any]]:
     """The service does not start without the cluster, and ends when all orders are delivered."""
     mq = await raftmq.connect(os.environ.get(BOOTSTRAP, "127.0.0.1:9292")).open()
     try:
-        await mq.admin.create_topic(TOPIC, partitions=PARTITIONS, if_not_exists=True)
+        topic = await mq.admin.create_topic(TOPIC, partitions=PARTITIONS, if_not_exists=True)
         producer = await mq.producer(delivery_timeout_ms=DELIVERY_TIMEOUT_MS).open()
         try:
-            yield {"mq": mq, "producer": producer}
+            # One that is there already may have another number of partitions.
+            yield {"mq": mq, "producer": producer, "partitions": topic.partition_count}
         finally:
             await producer.aclose()
     finally:
@@ -82,12 +83,17 @@ async def place(order: Order, request: Request) -> Receipt:
 
 @app.get("/orders/{partition}")
 async def page(
-    partition: Annotated[int, Path(ge=0, lt=PARTITIONS)],
+    partition: Annotated[int, Path(ge=0)],
     request: Request,
     offset: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Page:
-    """The orders of one partition from an offset on; at its end, waits a second for one more."""
+    """The orders of one partition from an offset on; at its end, waits a second for one more.
+
+    After the topic has grown, start the service again: it then answers for the new partitions, too.
+    """
+    if partition >= (count := request.state.partitions):
+        raise HTTPException(404, f"there is no partition {partition}: the topic has {count}")
     orders: list[Order] = []
     key = (TOPIC, partition)
     async with request.state.mq.consumer(assign=[key], start=offset) as consumer:

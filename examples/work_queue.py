@@ -15,7 +15,7 @@ import trio
 import raftmq
 from raftmq.errors import RaftmqError
 
-TOPIC, GROUP = "jobs", "workers"
+TOPIC, GROUP = "queue", "queue-workers"
 PARTITIONS, WORKERS, JOBS = 4, 5, 400
 RUN = b"%d/" % time.time_ns()  # jobs of other runs may be in the topic
 

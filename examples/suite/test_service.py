@@ -14,6 +14,7 @@ from raftmq import testing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from raftmq import sync
     from raftmq.testing import Server
 
 
@@ -57,6 +58,21 @@ def test_a_page_without_orders(client: TestClient, monkeypatch: pytest.MonkeyPat
 
 def test_a_page_behind_the_end(client: TestClient) -> None:
     assert client.get("/orders/0", params={"offset": 500}).status_code == 404
+
+
+def test_a_topic_with_other_partitions(
+    raftmq_broker: Server,
+    raftmq_topic: str,
+    blocking_mq: sync.Client,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was there before the service, with more of them: all can be read, and no other."""
+    blocking_mq.admin.create_topic(raftmq_topic, partitions=8)
+    monkeypatch.setenv(service.BOOTSTRAP, raftmq_broker.bootstrap)
+    monkeypatch.setattr(service, "TOPIC", raftmq_topic)
+    monkeypatch.setattr(service, "WAIT_SECONDS", 0.1)
+    with TestClient(service.app) as client:
+        assert [client.get(f"/orders/{number}").status_code for number in (7, 8)] == [200, 404]
 
 
 def test_what_is_no_order(client: TestClient) -> None:

@@ -1,7 +1,8 @@
 """A page of docs/tutorial/, followed: files are written, commands typed, output compared.
 
     ```python NAME      a file of that name, in the folder in which everything happens
-    ```console          lines that begin with `$ ` are typed; those below are what comes back
+    ```console          lines that begin with `$ ` are typed; those below are what comes back.
+                        `$ cd` holds for what follows on the page
 
 `...` in the output stands for anything. The reader's cluster is at 127.0.0.1:9292: another address
 takes its place.
@@ -14,7 +15,7 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -41,23 +42,34 @@ class Reader:
         """Every block of it, from the first to the last."""
         blocks = BLOCK.findall(page.read_text("utf-8"))
         assert blocks, f"{page.name} has nothing to do"
+        here = self
         for language, name, text in blocks:
             if name:
                 placed = text.replace(USUAL_ADDRESS, self.bootstrap)
-                (self.folder / name).write_text(placed, "utf-8")
+                (here.folder / name).write_text(placed, "utf-8")
             else:
                 assert language == "console", f"{page.name}: a block that nobody runs:\n{text}"
-                self._type(page.name, text)
+                here = here._type(text)
 
-    def _type(self, page: str, text: str) -> None:
+    def _type(self, text: str) -> Reader:
+        """Where it leaves the reader."""
+        here = self
         for typed in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
             command, _, expected = typed.partition("\n")
             if command.startswith(DONE_BEFORE):
                 continue
-            found = self.run(command)
-            if expected.strip():
-                alike = doctest.OutputChecker().check_output(expected, found, LOOSELY)
-                assert alike, f"{page}: $ {command}\nexpected:\n{expected}\nfound:\n{found}"
+            if command.startswith("cd "):
+                here = replace(here, folder=(here.folder / command[3:]).resolve())
+                continue
+            here.compare(command, expected)
+        return here
+
+    def compare(self, command: str, expected: str) -> None:
+        """What the command prints; where nothing is expected, anything will do."""
+        found = self.run(command)
+        if expected.strip():
+            alike = doctest.OutputChecker().check_output(expected, found, LOOSELY)
+            assert alike, f"$ {command}\nexpected:\n{expected}\nfound:\n{found}"
 
     def run(self, command: str) -> str:
         """What it prints, on both streams."""

@@ -10,6 +10,8 @@ ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"^```.*?^```|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+TOPICS = re.compile(r"TOPIC\b.* = ")
+TOPIC_MADE = re.compile(r"""(?:create_topic\(|topic create )"?([\w.-]+)""")
 LAYERS = re.compile(r"^## Layers\n[\s\S]*?\n\n((?:    .*\n)+)", re.MULTILINE)
 
 
@@ -31,6 +33,22 @@ def leads_somewhere(page: Path, link: str) -> bool:
         return False
     headings = HEADING.findall(target.read_text("utf-8")) if place else ()
     return not place or place in {anchor(heading) for heading in headings}
+
+
+def test_topics_of_programs_are_their_own() -> None:
+    """One cluster for the README, the tutorial and the examples: no program finds another's topic
+    with other partitions, or records that it cannot read.
+    """
+    tutorial = "".join(page.read_text("utf-8") for page in ROOT.glob("docs/tutorial/*.md"))
+    first_steps = (ROOT / "README.md", ROOT / "docs/pictures/take.py")
+    made = [name for page in first_steps for name in TOPIC_MADE.findall(page.read_text("utf-8"))]
+    for example in sorted(ROOT.glob("examples/*.py")):
+        named = [line for line in example.read_text("utf-8").splitlines() if TOPICS.match(line)]
+        made += [name for line in named for name in re.findall(r'"([^"]+)"', line)]
+    assert {"fruit", "orders", "greetings", "sums.failed"} <= {*made}
+    assert len(made) == len({*made}), sorted(made)
+    taken = [name for name in made if re.search(rf'"{name}"|(create|consume) {name}\b', tutorial)]
+    assert not taken, "the tutorial uses these, too"
 
 
 def test_every_link_leads_to_a_file_and_a_heading() -> None:
