@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from raftmq.client.consumer.batch import ConsumedBatch
+    from raftmq.client.consumer.record import ConsumerRecord
 
 NINE = tuple(map(str, range(9)))
 
@@ -275,6 +276,46 @@ async def test_a_block_that_fails(autojump_clock: MockClock) -> None:
                 with c.processing(batch):
                     raise ValueError("bad")
         assert (here.committed(0) or 0) == 0
+
+
+@pytest.mark.parametrize("mode", ["batch", "record"])
+async def test_several_tasks_work_on_records(autojump_clock: MockClock, mode: str) -> None:
+    """As docs/SDK.md has it: they end out of order, and what is committed by itself never goes
+    beyond the first record that is still in work (A7.4)."""
+    beyond: list[tuple[int, int]] = []
+    in_work: set[int] = set()
+    done: list[int] = []
+
+    async with grouped(1) as here:
+        here.append(0, *NINE)
+
+        async def work(
+            c: Consumer, record: ConsumerRecord, limit: trio.CapacityLimiter, *, task_status: Any
+        ) -> None:
+            async with limit:
+                with c.processing(record):
+                    task_status.started()
+                    in_work.add(record.offset)
+                    await trio.sleep(1.0 if record.offset % 3 == 0 else 0.3)
+                    if (committed := here.committed(0) or 0) > min(in_work):
+                        beyond.append((committed, min(in_work)))
+                    in_work.remove(record.offset)
+                done.append(record.offset)
+
+        async def loop(c: Consumer, tasks: trio.Nursery) -> None:
+            limit = trio.CapacityLimiter(3)
+            async for record in c:
+                await tasks.start(work, c, record, limit)
+
+        async with here.consumer("a", commit=mode) as c, trio.open_nursery() as tasks:
+            tasks.start_soon(loop, c, tasks)
+            await until(lambda: len(done) == len(NINE))
+            if mode == "batch":  # the other one commits when a record is asked for, or at the end
+                await until(lambda: here.committed(0) == len(NINE), seconds=1.0)
+            tasks.cancel_scope.cancel()
+        assert here.committed(0) == len(NINE)
+    assert done != sorted(done)
+    assert not beyond
 
 
 async def test_one_of_several_workers_fails(autojump_clock: MockClock) -> None:
