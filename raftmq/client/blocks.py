@@ -6,6 +6,7 @@ type checkers, which complain of such a block by themselves.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from raftmq.errors import Closed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+logger = logging.getLogger("raftmq.client")
 
 
 class AsyncBlock:
@@ -55,14 +58,21 @@ def not_open(what: str, *, was_opened: bool) -> Closed:
 
 
 def warn_unclosed(
-    given: object, undelivered: int = 0, *, warn: Callable[..., None] = warnings.warn
+    given: object,
+    undelivered: int = 0,
+    *,
+    warn: Callable[..., None] = warnings.warn,
+    log: Callable[..., None] = logger.warning,
 ) -> None:
-    """As Python does for files and sockets; for `__del__`.
+    """As Python does for files and sockets; for `__del__`. Few programs show a ResourceWarning, so
+    records that were not delivered are logged, too.
 
     Args:
         undelivered: number of records that it was given, and has not delivered.
-        warn: a default, as the name may be gone when the interpreter ends.
+        warn, log: defaults, as the names may be gone when the interpreter ends.
     """
+    if undelivered:
+        log("opened by open(), and never closed: undelivered_records=%d %r", undelivered, given)
     # A blocking client that is open still delivers them.
     left = f"; records that were not delivered yet: {undelivered}" if undelivered else ""
     warn(f"unclosed {given!r}: it was opened by open(){left}", ResourceWarning, source=given)
