@@ -226,7 +226,7 @@ class Replicas:
         """
         Raises:
             UnknownTopicId, UnknownTopicOrPartition: it does not exist, as far as is known here.
-            NotLeaderOrFollower: it is on other brokers.
+            NotLeaderOrFollower: it is on other brokers, or not opened here yet.
         """
         replica = self._replicas.get(PartitionKey(topic_id, partition))
         if replica is not None:  # the usual case
@@ -239,7 +239,11 @@ class Replicas:
             raise UnknownTopicOrPartition(
                 f"{topic.name} has {topic.partition_count} partitions, there is no {partition}"
             )
-        raise NotLeaderOrFollower(f"{topic.name}-{partition} is not on broker {self._broker_id}")
+        name, state = f"{topic.name}-{partition}", self.state_of(PartitionKey(topic_id, partition))
+        # This broker has just started, or was just given the replica.
+        if state is not None and self._broker_id in state.replicas:
+            raise NotLeaderOrFollower(f"broker {self._broker_id} has not opened {name} yet")
+        raise NotLeaderOrFollower(f"{name} is not on broker {self._broker_id}")
 
     def leader_of(self, topic_id: bytes, partition: int) -> tuple[int, int]:
         """Leader and leader epoch in the metadata; -1 where there is none."""

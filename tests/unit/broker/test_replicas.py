@@ -80,7 +80,7 @@ async def test_nothing_happens_before_the_own_registration(
     await create_topic(cluster, (1,))
     async with opened(files, cluster) as node:
         await settle()
-        with pytest.raises(NotLeaderOrFollower):
+        with pytest.raises(NotLeaderOrFollower, match=r"broker 1 has not opened .*-0 yet"):
             node.replicas.get(TOPIC_ID, 0)
         await node.register()
         await settle()
