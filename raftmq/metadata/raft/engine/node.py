@@ -174,8 +174,9 @@ class RaftNode(PinnedEngine):
 
     def may_campaign(self) -> bool:
         """Called by the engine when the election deadline has passed: pre-votes come first."""
-        # Blank, or waiting for all voters in term 0.
-        if not self.membership.may_campaign(self.term):
+        self._log_disks_term = -1  # since it was read, this term's leader may have changed the log
+        # Blank, replaced, or waiting for all voters in term 0.
+        if not self.membership.may_campaign(self.term) or self._is_replaced():
             self.election_deadline = self._clock() + self._timing.retry_seconds[1]
             return False
         # A campaign is due, and no majority was asked yet.
@@ -190,7 +191,6 @@ class RaftNode(PinnedEngine):
     def _ask_for_pre_votes(self) -> None:
         self.election_deadline = self._clock() + self._random.uniform(*self._timing.retry_seconds)
         self._pre_votes.ask(self.term + 1)
-        self._log_disks_term = -1  # since it was read, this term's leader may have changed the log
         last_index = self.journal.last_index
         question = PreVote(self.term + 1, last_index, self.term_at(last_index))
         for peer in sorted(self._connected):
@@ -236,16 +236,24 @@ class RaftNode(PinnedEngine):
         An enrolment in the log, even unapplied, excludes another disk of the same voter: once it
         is committed, both disks would count for one voter.
         """
+        is_enrolled = self._enrolled_disk(peer) in (None, self.membership.disk_of(peer))
+        return is_enrolled and self.membership.standing_of(peer) is Standing.ESTABLISHED
+
+    def _is_replaced(self) -> bool:
+        """The same of this voter itself: once the enrolment in its log is committed, the others may
+        elect a leader with the other disk, in the term in which this one campaigns.
+        """
+        return self._enrolled_disk(self.node_id) not in (None, self.membership.disk_id)
+
+    def _enrolled_disk(self, voter: int) -> bytes | None:
         # A new term: the log may have got enrolments of another leader.
         if self._log_disks_term != self.term:
             self._log_disks_term, self._log_disks = self.term, self._disks_in_log()
-        enrolled = self._log_disks.get(peer) or self._applied_disk(peer)
-        is_enrolled = enrolled is None or enrolled == self.membership.disk_of(peer)
-        return is_enrolled and self.membership.standing_of(peer) is Standing.ESTABLISHED
+        return self._log_disks.get(voter) or self._applied_disk(voter)
 
     def _disks_in_log(self) -> dict[int, bytes]:
-        """By voter, from entries that are not applied yet. Read once a term, as it scans the log;
-        a leader adds its own enrolments (`_enrol_disks`).
+        """By voter, from entries that are not applied yet. Read once a term, as it scans the log,
+        and before a campaign; a leader adds its own enrolments (`_enrol_disks`).
         """
         own = map(own_entry, (entry for entry, _, _ in self._unapplied()))
         return {enrol.voter: enrol.disk_id for enrol in own if enrol is not None}

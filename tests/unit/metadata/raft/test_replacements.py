@@ -19,6 +19,8 @@ from tests.unit.metadata.raft.voters import hello_of
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
+    from tests.simulation.raft.lockstep import Lockstep, Voter
+
 
 def empty(voter: int, disk_id: bytes = b"empty", *, is_replacement: bool = False) -> NodeHello:
     return hello_of(voter, disk_id=disk_id, nonce=b"run", is_replacement=is_replacement)
@@ -130,6 +132,45 @@ def test_a_voter_that_cannot_be_elected_lets_the_others_elect() -> None:
     world.connect_all()
     world.settle()
     assert {voter.membership.standing for voter in world.voters.values()} == {Standing.ESTABLISHED}
+
+
+def test_a_replaced_disk_that_comes_back_does_not_campaign() -> None:
+    """Voter 2 is cut off, and an empty directory gets its seat; just then the old process is back,
+    takes the enrolment from the leader, and is cut off again. The new disk is elected, while the
+    old one meets voter 3, which has the enrolment and does not know yet that it is committed."""
+    world = quorum(1)
+    old, three = world[2], world[3]
+    world.isolate(2)
+    del world.voters[2]
+    new = world.replace_disk(2)
+    world.connect(1, 2)
+    world[1].turn()
+    enrolment = world[1].journal.last_index
+    world.isolate(3)
+    _take_place(world, old)
+    world.run(0.5)
+    assert old.journal.last_index == enrolment > old.node.commit_index
+    world.isolate(2)
+    world.connect(1, 3)
+    world.run_until(lambda: world[1].node.commit_index == enrolment)
+    world.isolate(3)
+    assert three.journal.last_index == enrolment > three.node.commit_index
+    _take_place(world, new)
+    world.run_until(lambda: new.membership.standing is Standing.ESTABLISHED)
+    assert world.elect(2) is new
+    world.isolate(2)
+    world.voters = {2: old, 3: three}
+    assert world.connect(2, 3)
+    world.run(10)
+    assert not world.leaders  # `new` leads the term in which `old` would be elected
+    assert (new.node.term, old.node.term) == (2, 1)
+
+
+def _take_place(world: Lockstep, voter: Voter) -> None:
+    """Of the other process with its id, connected to voter 1 alone."""
+    world.isolate(voter.node_id)
+    world.voters[voter.node_id] = voter
+    assert world.connect(1, voter.node_id)
 
 
 async def test_an_empty_directory_is_let_in_by_its_operator_only(
