@@ -336,7 +336,7 @@ def _passed_on(twin: Twin, name: str, model: Call) -> str:
     given = [one.arg for one in model.args.args[1:]]
     given += [f"*{model.args.vararg.arg}"] if model.args.vararg else []
     given += [f"{one.arg}={one.arg}" for one in model.args.kwonlyargs]
-    assert model.args.kwarg is None, f"{name}: options of any name are passed on by hand"
+    given += [f"**{model.args.kwarg.arg}"] if model.args.kwarg else []
     passed = f"{twin.inner}.{name}"
     if model.decorator_list:  # a property
         passed = f"lambda: {passed}"

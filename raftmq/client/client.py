@@ -23,6 +23,7 @@ from raftmq.client.producer.producer import Producer
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import Closed, InvalidConfig
 from raftmq.rpc.protocol import parse_address
+from raftmq.words import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 # The address in the documentation's examples: a broker on the same machine.
 DEFAULT_BOOTSTRAP = "127.0.0.1:9292"
 CONNECT_TIMEOUT_MS = 10_000  # for the first metadata: several attempts at a broker that is starting
-OPTIONS = ("client_id", "connect_timeout_ms")
+OPTIONS = ("bootstrap", "client_id", "connect_timeout_ms")
 
 logger = logging.getLogger("raftmq.client")
 
@@ -69,7 +70,7 @@ def connect(
     # `Never`: type checkers refuse what this explains at run time.
     check_options("connect", unknown, OPTIONS)
     if not isinstance(client_id, str):
-        raise TypeError(f"client_id is a {type(client_id).__name__}, expected str")
+        raise TypeError(f"client_id is {kind_of(client_id)}, expected str")
     is_number = isinstance(connect_timeout_ms, (int, float))
     # True is an int for Python, but never meant as a time.
     if not is_number or isinstance(connect_timeout_ms, bool):
@@ -83,13 +84,13 @@ def connect(
 def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[Address]:
     """Each address once. Raises InvalidConfig, which names all that are none."""
     if not isinstance(bootstrap, (str, list, tuple)):
-        raise TypeError(f"bootstrap is a {type(bootstrap).__name__}, expected host:port, or a list")
+        raise TypeError(f"bootstrap is {kind_of(bootstrap)}, expected host:port, or a list")
     texts = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
     addresses: dict[Address, None] = {}
     problems: list[str] = []
     for text in texts:
         if not isinstance(text, str):
-            raise TypeError(f"bootstrap: {text!r} is a {type(text).__name__}, expected host:port")
+            raise TypeError(f"bootstrap: {text!r} is {kind_of(text)}, expected host:port")
         try:
             addresses[parse_address(text.strip())] = None
         except InvalidConfig as error:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from raftmq.errors import InvalidRecord
+from raftmq.words import kind_of
 
 GivenTimestamp: TypeAlias = int | datetime
 
@@ -31,5 +32,5 @@ def milliseconds_of(given: object, name: str) -> int:
         return (given - EPOCH) // MILLISECOND
     if isinstance(given, int) and not isinstance(given, bool):
         return given
-    kind = type(given).__name__
-    raise InvalidRecord(f"{name} is a {kind}, expected int milliseconds, or a datetime")
+    kind = kind_of(given)
+    raise InvalidRecord(f"{name} is {kind}, expected int milliseconds, or a datetime")

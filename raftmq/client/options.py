@@ -37,8 +37,13 @@ def check_options(
         )
 
 
+# Kafka's names of what has another one here, and which is not like it.
+_KAFKA_NAMES = {"enable_auto_commit": "commit", "num_partitions": "partitions"}
+
+
 def _problem(name: str, known: Collection[str]) -> str:
-    similar = get_close_matches(name.lower(), list(known), n=1)
+    meant = _KAFKA_NAMES.get(name)
+    similar = [meant] if meant in known else get_close_matches(name.lower(), list(known), n=1)
     hint = f" (did you mean {similar[0]!r}?)" if similar else ""
     return f"no option {name!r}{hint}"
 

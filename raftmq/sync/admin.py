@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from typing import Literal
+    from typing import Literal, Never
 
     from raftmq.client.administration.admin import Admin as AsyncAdmin
     from raftmq.client.administration.admin import When
@@ -74,6 +74,7 @@ class Admin:
         replication_factor: int | None = None,
         config: Mapping[str, str | int | bool] | None = None,
         if_not_exists: bool = False,
+        **unknown: Never,
     ) -> CreatedTopic:
         """Create a topic, and wait until all of its partitions have leaders, so that it can be
         used.
@@ -109,6 +110,7 @@ class Admin:
                 replication_factor=replication_factor,
                 config=config,
                 if_not_exists=if_not_exists,
+                **unknown,
             )
         )
 

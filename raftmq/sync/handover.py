@@ -50,6 +50,11 @@ class Delivery:
         self._error: RaftmqError | None = None
         self._taken: trio.Event | None = None
 
+    def __repr__(self) -> str:
+        if self._inner is not None:
+            return repr(self._inner)
+        return f"<Delivery: {'waits for its turn' if self._error is None else repr(self._error)}>"
+
     @property
     def is_done(self) -> bool:
         """Whether the outcome of the record is known."""

@@ -22,6 +22,7 @@ import trio
 from raftmq.client.blocks import not_open
 from raftmq.client.network.channel import one_error
 from raftmq.errors import Closed, InvalidConfig, InvalidRequest, RequestTimedOut
+from raftmq.words import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -46,8 +47,8 @@ class TimeLimit:
         """
         # True is an int for Python, but never meant as a time.
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-            kind = type(timeout).__name__
-            raise TypeError(f"timeout = {timeout!r} is a {kind}, expected seconds, or None")
+            kind = kind_of(timeout)
+            raise TypeError(f"timeout = {timeout!r} is {kind}, expected seconds, or None")
         if not timeout >= 0:
             raise InvalidConfig([f"timeout = {timeout!r}: expected seconds, 0 or more, or None"])
         self._timeout, self._end = timeout, time.monotonic() + timeout

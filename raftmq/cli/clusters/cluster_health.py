@@ -21,10 +21,11 @@ from raftmq.cli.clusters.connected import (
     try_ask,
     watch,
 )
-from raftmq.cli.clusters.topic_reads import NAMED_MAX, counted, name_partitions
+from raftmq.cli.clusters.topic_reads import NAMED_MAX, name_partitions
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import Row, write_items, write_json
 from raftmq.cli.terminal.program import as_called
+from raftmq.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,11 +9,11 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.cli.clusters.connected import run_admin
-from raftmq.cli.clusters.topic_reads import counted
 from raftmq.cli.terminal.exits import ExitCode
 from raftmq.cli.terminal.output import Row, write_json, write_table
 from raftmq.cli.terminal.program import as_called
 from raftmq.client.administration.results import BrokerLoad
+from raftmq.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

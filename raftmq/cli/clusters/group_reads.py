@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.cli.clusters.connected import run_admin, watch
-from raftmq.cli.clusters.topic_reads import check_none_missing, counted, each_there
+from raftmq.cli.clusters.topic_reads import check_none_missing, each_there
 from raftmq.cli.terminal.exits import ExitCode
 from raftmq.cli.terminal.output import (
     NOTHING,
@@ -30,6 +30,7 @@ from raftmq.cli.terminal.output import (
 from raftmq.client.administration.groups.checks import check_group
 from raftmq.client.administration.groups.descriptions import check_empty
 from raftmq.errors import GroupIdNotFound, RaftmqError
+from raftmq.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

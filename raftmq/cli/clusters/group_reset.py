@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 from raftmq.cli.clusters.connected import run_admin
 from raftmq.cli.clusters.group_reads import hinting
-from raftmq.cli.clusters.topic_reads import counted
 from raftmq.cli.data.offset_option import OTHER_WORDS, TIME_MAX, WORDS
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import NOTHING, Row, check_can_ask, confirm, write_json, write_table
@@ -25,6 +24,7 @@ from raftmq.client.administration.groups.checks import check_group
 from raftmq.client.administration.groups.descriptions import check_empty
 from raftmq.errors import GroupIdNotFound, NonEmptyGroup
 from raftmq.wire.bodies import NUMBER_MAX
+from raftmq.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -16,6 +16,7 @@ from raftmq.cli.terminal.output import Row, fit_names, show_partitions, write_js
 from raftmq.cli.terminal.program import as_called
 from raftmq.client.administration.checks import check_topic
 from raftmq.errors import GroupIdNotFound, UnknownTopicOrPartition
+from raftmq.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -207,10 +208,6 @@ def _note(partition: PartitionDetails) -> str:
     notes += [f"not in sync: {', '.join(missing)}"] if missing else []
     notes += ["last election was unclean"] if partition.is_recovering else []
     return "; ".join(notes)
-
-
-def counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def name_partitions(partitions: Sequence[tuple[str, int]]) -> str:

@@ -10,11 +10,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from raftmq.cli.clusters.connected import run_admin
-from raftmq.cli.clusters.topic_reads import counted
 from raftmq.cli.terminal.exits import ExitCode
 from raftmq.cli.terminal.output import Row, check_can_ask, confirm, write_json, write_table
 from raftmq.client.administration.checks import check_topic
 from raftmq.errors import UnknownTopicOrPartition
+from raftmq.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

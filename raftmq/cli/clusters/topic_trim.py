@@ -11,11 +11,11 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.cli.clusters.connected import run_admin
-from raftmq.cli.clusters.topic_reads import counted
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import check_can_ask, confirm, write_json, write_table
 from raftmq.cli.terminal.times import parse_time
 from raftmq.client.administration.checks import check_topic
+from raftmq.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

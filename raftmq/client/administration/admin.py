@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from raftmq.client.administration import checks, clusters, offsets, sizes, topics
 from raftmq.client.administration.groups.calls import GroupCalls
+from raftmq.client.options import check_options
 from raftmq.errors import UnknownTopicOrPartition
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from datetime import datetime
+    from typing import Never
 
     from raftmq.client.administration.results import (
         BrokerLoad,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     When: TypeAlias = Literal["earliest", "latest"] | datetime | int
 
+TOPIC_OPTIONS = ("partitions", "replication_factor", "config", "if_not_exists")
 TIMEOUT_SECONDS = 30.0  # for all attempts of a call: covers the election of a new controller
 
 
@@ -74,6 +77,7 @@ class Admin(GroupCalls):
         replication_factor: int | None = None,
         config: Mapping[str, str | int | bool] | None = None,
         if_not_exists: bool = False,
+        **unknown: Never,
     ) -> CreatedTopic:
         """Create a topic, and wait until all of its partitions have leaders, so that it can be
         used.
@@ -102,6 +106,8 @@ class Admin(GroupCalls):
             OutcomeUnknown: it may exist now, or soon; or it does, and cannot be used yet.
                 Indefinite.
         """
+        # `Never`: type checkers refuse what this explains at run time.
+        check_options("create_topic", unknown, TOPIC_OPTIONS)
         checks.check_topic(name)
         if partitions is not None:
             checks.check_partition_count(partitions)

@@ -23,6 +23,7 @@ from raftmq.errors import (
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.offsets import EARLIEST, LATEST, FoundOffset, ListOffsets, WantedOffset
 from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
+from raftmq.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -142,9 +143,9 @@ async def partitions_of(
         return range(found.partition_count)
     missing = sorted(number for number in wanted if number >= found.partition_count)
     if missing:  # checked before any leader is asked
+        has = counted(found.partition_count, "partition")
         raise UnknownTopicOrPartition(
-            f"topic {topic} has {found.partition_count} partitions, counted from 0: there is no"
-            f" {', '.join(map(str, missing))}"
+            f"topic {topic} has {has}, counted from 0: there is no {', '.join(map(str, missing))}"
         )
     return wanted
 

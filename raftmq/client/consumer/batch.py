@@ -14,6 +14,7 @@ from raftmq.client.consumer.record import ConsumerRecord
 from raftmq.client.type_parameters import Generic, KeyT_co, ValueT_co
 from raftmq.errors import InvalidRequest
 from raftmq.wire.bodies import ABSENT
+from raftmq.words import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -180,7 +181,7 @@ def known_ownership(work: Work) -> PartitionOwnership:
     """Raises InvalidRequest: it bears no mark of ownership; TypeError: it is something else."""
     if not isinstance(work, ConsumedBatch | ConsumerRecord):
         raise TypeError(
-            f"{work!r} is a {type(work).__name__}: give a record or batch as it was handed out; "
+            f"{work!r} is {kind_of(work)}: give a record or batch as it was handed out; "
             "offsets by their numbers are set by mq.admin.alter_group_offsets"
         )
     if work.ownership is None:

@@ -25,6 +25,7 @@ from raftmq.client.type_parameters import KeyT_co, ValueT_co
 from raftmq.errors import InvalidConfig
 from raftmq.topic_config import TOPIC_NAME_CHARS, topic_name_problem
 from raftmq.wire.bodies import ID_MAX
+from raftmq.words import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -360,7 +361,7 @@ def _bad_topics(topics: Sequence[object], assign: object, group: GroupReading | 
 
 def _bad_topic(given: object) -> str:
     if isinstance(given, list | tuple | set | frozenset):
-        return f'{given!r} is a {type(given).__name__}: give names one by one, as in ("a", "b")'
+        return f'{given!r} is {kind_of(given)}: give names one by one, as in consumer("a", "b")'
     return f"{given!r} is not a topic's name: expected a text of {TOPIC_NAME_CHARS}"
 
 

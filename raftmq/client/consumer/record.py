@@ -18,6 +18,7 @@ import msgspec
 from raftmq.client.group.effects import LossCause
 from raftmq.client.type_parameters import Generic, KeyT_co, ValueT_co
 from raftmq.errors import UndecodableRecord
+from raftmq.words import kind_of
 
 Deserializer: TypeAlias = Callable[[Any], Any]
 # Timestamps count milliseconds from here.
@@ -112,7 +113,7 @@ class ConsumerRecord(msgspec.Struct, Generic[ValueT_co, KeyT_co], frozen=True, e
     def _bytes(self, kind: str) -> bytes:
         if isinstance(self.value, bytes):
             return self.value
-        what = "None" if self.value is None else f"a {type(self.value).__name__}"
+        what = "None" if self.value is None else f"{kind_of(self.value)}"
         raise UndecodableRecord.of(self, f"value: {what}, not bytes of {kind}")
 
 

@@ -19,6 +19,7 @@ from raftmq.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
+from raftmq.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -275,4 +276,5 @@ def _no_topic(topic: str) -> UnknownTopicOrPartition:
 
 def _no_partition(state: ConsumedPartition, told: TopicRoutes) -> UnknownTopicOrPartition:
     count = len(told.places)
-    return UnknownTopicOrPartition(f"{state} does not exist: the topic has {count} partitions")
+    has = counted(count, "partition")
+    return UnknownTopicOrPartition(f"{state} does not exist: the topic has {has}")

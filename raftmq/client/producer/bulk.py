@@ -22,6 +22,7 @@ from raftmq.client.producer.partitioners import checked_partition, partitions_of
 from raftmq.errors import InvalidRecord, MessageTooLarge, RaftmqError
 from raftmq.extras import require_extra
 from raftmq.wire.bodies import ABSENT
+from raftmq.words import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
@@ -156,8 +157,8 @@ class Bulk:
         """See `Producer.send_many`."""
         # It has rows, its characters; but it is most likely one value in place of a list.
         if isinstance(rows, (str, bytes, bytearray, memoryview)):
-            kind = type(rows).__name__
-            raise InvalidRecord(f"rows is a {kind}, expected a list: send() takes a single value")
+            given = kind_of(rows)
+            raise InvalidRecord(f"rows is {given}, expected a list: send() takes a single value")
         total = column_length(rows) if total is None else total
         with self._answerable(), reporting(progress, total) as report:
             # Before rows are read: with an unknown topic none must be lost.

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from raftmq.errors import InvalidRequest, OutcomeUnknown
+from raftmq.errors import InvalidRequest, OutcomeUnknown, RaftmqError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import Any, Self
 
     from raftmq.client.producer.batch import OnDelivery, ProducerBatch, RecordMetadata
-    from raftmq.errors import RaftmqError
 
 
 class Delivery:
@@ -50,6 +49,21 @@ class Delivery:
         self._batch: ProducerBatch | None = batch
         self._index = index
         self._claims = 0
+
+    def __repr__(self) -> str:
+        return f"<Delivery: {self._state()}>"
+
+    def _state(self) -> str:
+        """For people. Reports no failure: it may never be read."""
+        if self._batch is None:
+            return "waits for metadata"
+        batch, index = self._held()
+        if batch.outcome is None:
+            return f"to {batch.topic}-{batch.partition}, not known yet"
+        try:
+            return repr(batch.metadata_of(index))
+        except RaftmqError as error:
+            return repr(error)
 
     @property
     def is_done(self) -> bool:
@@ -145,6 +159,9 @@ class PendingDelivery(Delivery):
     @property
     def is_done(self) -> bool:
         return self._error is not None or super().is_done
+
+    def _state(self) -> str:
+        return super()._state() if self._error is None else repr(self._error)
 
     def result(self) -> RecordMetadata:
         if self._error is None:

@@ -35,6 +35,7 @@ from raftmq.wire.batch.arguments import (
     check_values,
 )
 from raftmq.wire.batch.columns import INT64_MAX
+from raftmq.words import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -144,8 +145,7 @@ def portion_of(columns: RecordColumns, start: int, end: int) -> RecordColumns:
 def _length(name: str, column: object) -> int:
     # A string has a length, but is most likely one value passed in place of a list.
     if isinstance(column, (str, bytes, bytearray)) or not hasattr(column, "__len__"):
-        kind = type(column).__name__
-        raise InvalidRecord(f"{name} is a {kind}, expected a list or an Arrow array")
+        raise InvalidRecord(f"{name} is {kind_of(column)}, expected a list or an Arrow array")
     return len(column)
 
 

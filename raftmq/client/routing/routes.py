@@ -29,6 +29,7 @@ from raftmq.wire.messages.fetch import PartitionFetched
 from raftmq.wire.messages.offsets import FoundOffset
 from raftmq.wire.messages.produce import PartitionProduced
 from raftmq.wire.messages.producers import PartitionFenced
+from raftmq.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,7 +135,8 @@ class Routes:
         place = self.find(name, partition)
         if place is None:
             count = len(self._topics[name].places)
-            raise UnknownTopicOrPartition(f"{name} has {count} partitions, there is no {partition}")
+            has = counted(count, "partition")
+            raise UnknownTopicOrPartition(f"{name} has {has}, there is no {partition}")
         if place.leader == ABSENT:
             raise LeaderNotAvailable(f"{name}-{partition}: no leader")
         return place

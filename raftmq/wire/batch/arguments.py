@@ -25,6 +25,7 @@ from raftmq.wire.batch.columns import (
 from raftmq.wire.batch.directory import Tags, problem_of_tags
 from raftmq.wire.batch.header import RECORDS_MAX
 from raftmq.wire.batch.record_headers import HEADERS_MAX, FlatHeaders
+from raftmq.words import kind_of
 
 Item = TypeVar("Item")
 GivenHeaders = Mapping[str, Value | str] | Sequence[tuple[str, Value | str]] | None
@@ -135,7 +136,7 @@ def check_value(item: object, name: str) -> Value:
         return encode_text(item, name)
     if isinstance(item, (bytes, bytearray, memoryview)):
         return bytes(item)
-    problem = f"{name} is a {type(item).__name__}, expected bytes, str or None"
+    problem = f"{name} is {kind_of(item)}, expected bytes, str or None"
     if name.startswith("value"):
         problem += "; value_serializer, such as json.dumps, encodes other values"
     raise InvalidRecord(problem)
@@ -150,13 +151,13 @@ def check_key(item: object, name: str) -> Key:
         return item if type(item) is str else str.__str__(item)
     if item is None or isinstance(item, (bytes, bytearray, memoryview)):
         return None if item is None else bytes(item)
-    problem = f"{name} is a {type(item).__name__}, expected bytes, str, int or None"
+    problem = f"{name} is {kind_of(item)}, expected bytes, str, int or None"
     raise InvalidRecord(f"{problem}; key_serializer encodes other keys")
 
 
 def check_int64(item: object, name: str) -> int:
     if not isinstance(item, int) or isinstance(item, bool):
-        raise InvalidRecord(f"{name} is a {type(item).__name__}, expected int")
+        raise InvalidRecord(f"{name} is {kind_of(item)}, expected int")
     if not INT64_MIN <= item <= INT64_MAX:
         raise InvalidRecord(f"{name} = {item} does not fit into 64 bits")
     return int(item)
@@ -233,7 +234,7 @@ def _to_flat(given: object, where: str, names: dict[object, bytes]) -> FlatHeade
     if isinstance(given, Mapping):
         given = list(given.items())
     if not isinstance(given, Sequence) or isinstance(given, (str, bytes, bytearray)):
-        raise InvalidRecord(f"{where} is a {type(given).__name__}, expected a mapping or pairs")
+        raise InvalidRecord(f"{where} is {kind_of(given)}, expected a mapping or pairs")
     if len(given) > HEADERS_MAX:
         raise InvalidRecord(f"{where}: {len(given)} headers, allowed {HEADERS_MAX}")
     flat: FlatHeaders = []
@@ -248,7 +249,7 @@ def _to_flat(given: object, where: str, names: dict[object, bytes]) -> FlatHeade
 
 def _to_name(name: object, where: str, names: dict[object, bytes]) -> bytes:
     if not isinstance(name, str):
-        raise InvalidRecord(f"{where}: the name is a {type(name).__name__}, expected str")
+        raise InvalidRecord(f"{where}: the name is {kind_of(name)}, expected str")
     names[name] = encode_text(name, where)
     return names[name]
 
@@ -266,7 +267,7 @@ def check_tags(tags: Sequence[object] | None) -> list[Tags] | None:
 
 def _to_tags(given: object, where: str, known: dict[tuple[object, ...], Tags]) -> Tags:
     if not isinstance(given, (list, tuple, set, frozenset)):
-        raise InvalidRecord(f"{where} is a {type(given).__name__}, expected a list of str")
+        raise InvalidRecord(f"{where} is {kind_of(given)}, expected a list of str")
     written = tuple(given)
     try:
         if written in known:  # as it was written before
@@ -280,7 +281,7 @@ def _to_tags(given: object, where: str, known: dict[tuple[object, ...], Tags]) -
 def _sorted_tags(written: tuple[object, ...], where: str) -> Tags:
     for tag in written:
         if not isinstance(tag, str):
-            raise InvalidRecord(f"{where}: a tag is a {type(tag).__name__}, expected str")
+            raise InvalidRecord(f"{where}: a tag is {kind_of(tag)}, expected str")
         encode_text(tag, where)
     result = tuple(sorted(cast("set[str]", set(written))))
     problem = problem_of_tags(result)

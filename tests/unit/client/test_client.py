@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"bootstrap": 5}, "bootstrap is a int"),
-        ({"bootstrap": [5]}, "5 is a int"),
-        ({"client_id": 5}, "client_id is a int"),
+        ({"bootstrap": 5}, "bootstrap is an int"),
+        ({"bootstrap": [5]}, "5 is an int"),
+        ({"client_id": 5}, "client_id is an int"),
         ({"connect_timeout_ms": "5"}, "connect_timeout_ms = '5'"),
         ({"connect_timeout_ms": None}, "connect_timeout_ms = None"),
         ({"connect_timeout_ms": True}, "connect_timeout_ms = True"),

@@ -14,7 +14,13 @@ import pytest
 import raftmq
 from raftmq.client.consumer.options import consumer_options
 from raftmq.client.producer.options import producer_options
-from raftmq.errors import Closed, InvalidConfig, InvalidRecord, InvalidRequest
+from raftmq.errors import (
+    Closed,
+    InvalidConfig,
+    InvalidRecord,
+    InvalidRequest,
+    UnknownTopicOrPartition,
+)
 from tests.unit.client.consumer.reading import append, consumer, reading
 from tests.unit.client.group.grouped import grouped
 from tests.unit.client.producer.shell import open_producer, open_stage, used_bytes
@@ -57,6 +63,47 @@ def test_a_closed_producer_of_threads(raftmq_broker: Server) -> None:
         producer.open().close()
         with pytest.raises(Closed, match="has been closed: make another one"):
             producer.send("t", b"x")
+
+
+# -- Names ----------------------------------------------------------------------------------------
+
+
+async def test_names_of_kafka(autojump_clock: MockClock) -> None:
+    """Options of other clients: the error names the one that is meant."""
+    unknown: Any = {"bootstrap_servers": "host:1"}
+    with pytest.raises(TypeError, match=r"did you mean 'bootstrap'.* are bootstrap, client_id"):
+        raftmq.connect(**unknown)
+    with pytest.raises(TypeError, match="did you mean 'commit'"):
+        consumer_options(["t"], {"enable_auto_commit": False})
+    unknown = {"num_partitions": 3}
+    async with open_stage() as stage:
+        with pytest.raises(TypeError, match=r"create_topic: .*did you mean 'partitions'"):
+            await stage.client.admin.create_topic("t2", **unknown)
+
+
+async def test_what_a_delivery_looks_like(autojump_clock: MockClock) -> None:
+    """Where it goes, or is, or why it is not there; its failure stays unread."""
+    async with open_producer(linger_ms=50) as (_, producer):
+        await producer.send("t", b"x")
+        delivery = producer.send_nowait("t", b"x")
+        assert repr(delivery) == "<Delivery: to t-0, not known yet>"
+        await delivery
+        assert repr(delivery).startswith("<Delivery: RecordMetadata(topic='t', partition=0, ")
+        lost = producer.send_nowait("no-such-topic", b"x")
+        assert repr(lost) == "<Delivery: waits for metadata>"
+        with pytest.raises(UnknownTopicOrPartition):
+            await producer.flush()
+        assert repr(lost).startswith("<Delivery: UnknownTopicOrPartition(")
+
+
+def test_what_a_blocking_delivery_looks_like(raftmq_broker: Server, raftmq_topic: str) -> None:
+    """As the other one, in each thread."""
+    with raftmq.sync.connect(raftmq_broker.bootstrap) as mq, mq.producer() as producer:
+        mq.admin.create_topic(raftmq_topic)
+        delivery = producer.enqueue(raftmq_topic, b"x")
+        assert repr(delivery).startswith("<Delivery: ")
+        delivery.result()
+        assert repr(delivery).startswith("<Delivery: RecordMetadata(topic=")
 
 
 # -- Functions ------------------------------------------------------------------------------------
@@ -160,7 +207,7 @@ async def test_one_value_for_rows(autojump_clock: MockClock, given: Any) -> None
 @pytest.mark.parametrize("given", [["e"], ("e", "f"), {"e"}])
 def test_a_list_of_topics(given: Any) -> None:
     """Topics are arguments one by one."""
-    with pytest.raises(InvalidConfig, match=r"give names one by one, as in \(\"a\", \"b\"\)"):
+    with pytest.raises(InvalidConfig, match=r"one by one, as in consumer\(\"a\", \"b\"\)"):
         consumer_options([given], {})
 
 

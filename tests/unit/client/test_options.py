@@ -21,13 +21,15 @@ def test_known_names() -> None:
         ("linger", "'linger' (did you mean 'linger_ms'?);"),
         ("lingerMs", "'lingerMs' (did you mean 'linger_ms'?);"),
         ("Acks", "'Acks' (did you mean 'acks'?);"),
-        ("colour", "no option 'colour'; the options are acks, batch_size, linger_ms"),
+        ("num_partitions", "'num_partitions' (did you mean 'partitions'?);"),
+        ("enable_auto_commit", "no option 'enable_auto_commit'; the options are"),
+        ("colour", "no option 'colour'; the options are acks, batch_size, linger_ms, partitions"),
     ],
 )
 def test_an_unknown_name(given: str, told: str) -> None:
     """It is named, with the one that is most like it, if one is."""
     with pytest.raises(TypeError) as caught:
-        check_options("producer", {given: 1}, KNOWN)
+        check_options("producer", {given: 1}, [*KNOWN, "partitions"])
     assert told in str(caught.value)
     assert str(caught.value).startswith("producer: ")
 

@@ -232,7 +232,7 @@ async def test_a_topic_that_is_not_there(autojump_clock: MockClock) -> None:
     async with open_world() as (world, nursery), world.client() as client:
         with pytest.raises(UnknownTopicOrPartition, match="'u'"):
             await produce(client, "u", 0, DATA, timeout_seconds=2)
-        with pytest.raises(UnknownTopicOrPartition, match="t has 1 partitions, there is no 1"):
+        with pytest.raises(UnknownTopicOrPartition, match="t has 1 partition, there is no 1"):
             await produce(client, "t", 1, DATA, timeout_seconds=2)
 
         async def create() -> None:

@@ -92,7 +92,7 @@ async def test_a_partition_that_does_not_exist(autojump_clock: MockClock) -> Non
     """Likewise, for batches; a topic without records just ends."""
 
     def read(consumer: Consumer) -> None:
-        with consumer, pytest.raises(UnknownTopicOrPartition, match="the topic has 1 partitions"):
+        with consumer, pytest.raises(UnknownTopicOrPartition, match="the topic has 1 partition"):
             list(consumer.batches(timeout=1))
 
     def read_nothing(consumer: Consumer) -> None:

@@ -27,6 +27,7 @@ from raftmq.client.administration.topics import all_metadata
 from raftmq.errors import InvalidGroupId, InvalidRequest, UnknownTopicOrPartition
 from raftmq.model import GROUP_CHARS_MAX
 from raftmq.wire.bodies import ABSENT, ID_BYTES, ID_MAX, NUMBER_MAX
+from raftmq.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -217,8 +218,9 @@ class TopicNames:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
         count = self._counts[name]
         if partition is not None and partition >= count:
+            has = counted(count, "partition")
             raise UnknownTopicOrPartition(
-                f"topic {name} has {count} partitions, counted from 0: there is no {partition}"
+                f"topic {name} has {has}, counted from 0: there is no {partition}"
             )
         return self._ids[name]
 

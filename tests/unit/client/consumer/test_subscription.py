@@ -84,7 +84,7 @@ def test_a_partition_that_is_not_there() -> None:
     assert world.tell_metadata() == []
     world.now += 0.2
     assert world.tell_metadata() == [world.state(1)]
-    assert "t-1 does not exist: the topic has 1 partitions" in str(world.state(1).error)
+    assert "t-1 does not exist: the topic has 1 partition" in str(world.state(1).error)
 
 
 def test_what_is_not_read() -> None:

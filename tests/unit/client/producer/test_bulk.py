@@ -332,7 +332,7 @@ async def test_columns_that_nobody_waits_for_fail(
         world.brokers[1].produces += [TOO_LARGE] * 9
         with pytest.raises(MessageTooLarge) as caught:  # noqa: PT012
             async with client.producer() as producer:
-                with pytest.raises(InvalidRecord, match=r"values\[1\] is a int"):
+                with pytest.raises(InvalidRecord, match=r"values\[1\] is an int"):
                     await producer.enqueue_columns("t", values=[b"", 5])
                 await producer.enqueue_columns("t", values=[b"x"] * 3)
                 if is_flushed:
@@ -348,7 +348,7 @@ async def test_columns_that_nobody_waits_for_fail(
         ({"values": b"abc"}, "values is a bytes, expected a list or an Arrow array"),
         ({"values": None}, "values is None"),
         ({"values": iter([b""])}, "values is a list_iterator, expected a list"),
-        ({"values": [b"", 5]}, r"values\[1\] is a int"),
+        ({"values": [b"", 5]}, r"values\[1\] is an int"),
         ({"values": [b""], "keys": [1.5]}, r"keys\[0\] is a float"),
         ({"values": [b""], "timestamps": [-1]}, r"timestamps\[0\] = -1"),
         ({"values": [b""], "timestamps": [None]}, r"timestamps\[0\] is a NoneType"),

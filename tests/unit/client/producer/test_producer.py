@@ -251,7 +251,7 @@ async def test_metadata_is_asked_for_once(autojump_clock: MockClock) -> None:
         ({"value": {"a": 1}}, "value is a dict, expected bytes, str or None; value_serializer"),
         ({"value": b"", "key": 1.5}, "key is a float"),
         ({"value": b"", "key": 1 << 64}, "does not fit into 64 bits"),
-        ({"value": b"", "headers": {"a": 1}}, "is a int, expected bytes"),
+        ({"value": b"", "headers": {"a": 1}}, "is an int, expected bytes"),
         ({"value": b"", "headers": "a"}, "^headers is a str, expected a mapping or pairs"),
         ({"value": b"", "tags": {"red": "x"}}, "^tags is a dict, expected a list of str"),
         ({"value": b"", "timestamp": -1}, "timestamp = -1: expected milliseconds"),

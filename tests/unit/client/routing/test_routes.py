@@ -123,7 +123,7 @@ def test_why_there_is_no_place() -> None:
     )
     with pytest.raises(LeaderNotAvailable, match="t-0"):
         routes.place("t", 0)
-    with pytest.raises(UnknownTopicOrPartition, match="1 partitions, there is no 3"):
+    with pytest.raises(UnknownTopicOrPartition, match="1 partition, there is no 3"):
         routes.place("t", 3)
     with pytest.raises(TopicAuthorizationFailed):
         routes.place("secret", 0)
