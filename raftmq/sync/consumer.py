@@ -369,7 +369,8 @@ class Consumer(BlockingBlock, Generic[ValueT_co, KeyT_co]):
         """Commit everything up to and including `work`; without it, all that was handed out.
 
         Returns once the coordinator has it in the quorum: the next member to read the partition
-        begins behind it. During a rebalance it waits, as long as this member keeps the partition.
+        begins behind it, also if more was committed before. During a rebalance it waits, as long as
+        this member keeps the partition.
 
         Args:
             work: a record or batch as it was handed out, not a copy.

@@ -218,6 +218,7 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
 
         Raises:
             Closed: the consumer is not open, or not any more.
+            InvalidRequest: another task waits for a record of this consumer. Definite.
             UnknownTopicOrPartition: for 5 s brokers have said that there is no such topic or
                 partition; raised again 5 s later if it is still missing.
             UndecodableRecord: a deserializer has failed with this record, which is its `record`;
@@ -302,7 +303,10 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
         self._check_open()
         self._cluster.check_loop()
         if self._is_waiting:  # positions would depend on which task is faster
-            raise RuntimeError("another task is iterating over this consumer: one at a time")
+            raise InvalidRequest(
+                "another task is iterating over this consumer: let one task ask for records and "
+                "hand them on, or give each a consumer of its own"
+            )
         self._is_waiting = True
         try:
             # Even where records are always ready, other tasks must run, and a cancellation show.
@@ -351,7 +355,8 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
         """Commit everything up to and including `work`; without it, all that was handed out.
 
         Returns once the coordinator has it in the quorum: the next member to read the partition
-        begins behind it. During a rebalance it waits, as long as this member keeps the partition.
+        begins behind it, also if more was committed before. During a rebalance it waits, as long as
+        this member keeps the partition.
 
         Args:
             work: a record or batch as it was handed out, not a copy.

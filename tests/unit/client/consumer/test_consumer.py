@@ -10,7 +10,7 @@ import trio
 
 from raftmq.client.consumer.consumer import Consumer
 from raftmq.client.consumer.record import ConsumerRecord
-from raftmq.errors import Closed, InvalidConfig, UnknownTopicOrPartition
+from raftmq.errors import Closed, InvalidConfig, InvalidRequest, UnknownTopicOrPartition
 from raftmq.wire.messages.fetch import Fetch
 from raftmq.wire.messages.metadata import Metadata
 from tests.unit.client.consumer.reading import (
@@ -345,7 +345,7 @@ async def test_one_task_at_a_time(autojump_clock: MockClock) -> None:
 
             nursery.start_soon(first)
             await trio.sleep(1)
-            with pytest.raises(RuntimeError, match="another task is iterating"):
+            with pytest.raises(InvalidRequest, match="another task is iterating"):
                 await anext(c.batches())
             append(world, 0, "a")
         assert found == ["a"]
