@@ -41,7 +41,7 @@ class BlockTasks:
         # Of their own: cancelling the group would cancel the task that entered it, wherever that
         # is now.
         self._scope = anyio.CancelScope(shield=is_shielded)
-        self._ended = anyio.Event()
+        self._has_begun, self._ended = False, anyio.Event()
         self._group = anyio.create_task_group()  # holds that task, so its id is no other's
 
     async def open(self) -> None:
@@ -84,14 +84,16 @@ class BlockTasks:
         return False
 
     async def _close_elsewhere(self, error: BaseException | None) -> bool:
-        with anyio.CancelScope(shield=True):
-            await self._ended.wait()
+        if self._has_begun:  # else it ends with its first step, or the loop never takes that
+            with anyio.CancelScope(shield=True):
+                await self._ended.wait()
         # The program's own error, or a cancellation, comes first.
         if error is None or isinstance(error, GeneratorExit):
             raise InvalidRequest(ELSEWHERE)
         return False
 
     async def _run(self) -> None:
+        self._has_begun = True
         try:
             with self._scope:
                 await self._function()

@@ -123,6 +123,7 @@ async def test_a_background_that_breaks(autojump_clock: MockClock) -> None:
     async with open_stage() as stage:
         producer = await stage.client.producer(linger_ms=60_000).open()
         waiting = producer.send_nowait("t", b"1")
+        await trio.sleep(0.1)  # its task has begun
         tasks = dispatcher_of(producer)._tasks
         assert tasks is not None
         tasks.start_soon(fail)
