@@ -166,7 +166,9 @@ def _check_at_rest(layout: Layout) -> None:
 def _locked(layout: Layout, deadline: float) -> int:
     """A descriptor of the lock file, made if need be, that holds the lock."""
     while True:
-        layout.root.mkdir(parents=True, exist_ok=True)
+        # `mkdir` looks twice, and the holder before may remove the directory in between.
+        with suppress(FileExistsError):
+            layout.root.mkdir(parents=True, exist_ok=True)
         try:
             descriptor = os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o644)
         except FileNotFoundError:  # the holder before has just removed the directory
