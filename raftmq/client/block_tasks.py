@@ -42,6 +42,7 @@ class BlockTasks:
         # is now.
         self._scope = anyio.CancelScope(shield=is_shielded)
         self._has_begun, self._ended = False, anyio.Event()
+        self._problem: Exception | None = None  # of the task
         self._group = anyio.create_task_group()  # holds that task, so its id is no other's
 
     async def open(self) -> None:
@@ -63,8 +64,7 @@ class BlockTasks:
             InvalidRequest: the block has not begun in this task, or one within it has not ended in
                 this task. The tasks have ended, unless their event loop is another one.
         """
-        if current_token() != self._loop:  # nothing here would end them
-            raise InvalidRequest(ELSEWHERE)
+        self.check_loop()
         self._scope.cancel()
         if anyio.get_current_task().id != self._host:
             return await self._close_elsewhere(error)
@@ -83,13 +83,18 @@ class BlockTasks:
                 raise InvalidRequest(ELSEWHERE) from problem
         return False
 
+    def check_loop(self) -> None:
+        """Raises InvalidRequest: in another event loop nothing would end the tasks."""
+        if current_token() != self._loop:
+            raise InvalidRequest(ELSEWHERE)
+
     async def _close_elsewhere(self, error: BaseException | None) -> bool:
         if self._has_begun:  # else it ends with its first step, or the loop never takes that
             with anyio.CancelScope(shield=True):
                 await self._ended.wait()
         # The program's own error, or a cancellation, comes first.
         if error is None or isinstance(error, GeneratorExit):
-            raise InvalidRequest(ELSEWHERE)
+            raise InvalidRequest(ELSEWHERE) from self._problem
         return False
 
     async def _run(self) -> None:
@@ -97,5 +102,8 @@ class BlockTasks:
         try:
             with self._scope:
                 await self._function()
+        except Exception as problem:
+            self._problem = problem
+            raise
         finally:
             self._ended.set()

@@ -134,8 +134,8 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
         )
 
     async def __aenter__(self) -> Self:
-        """Wait until the partitions are known, and the offset of "latest". A member of a group
-        joins it meanwhile, and gets its partitions later.
+        """Wait until the partitions are known, and the offset of "latest". A member joins its group
+        meanwhile, and gets its partitions later.
 
         Raises:
             Closed: it was opened before.
@@ -155,8 +155,7 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
             while not self._is_started:
                 await self._signal.wait()
                 self._cluster.check_open()
-        # Also when cancelled: the tasks are running.
-        except BaseException as error:
+        except BaseException as error:  # also when cancelled: the tasks are running
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
         self._is_open = True
@@ -170,13 +169,19 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
     ) -> bool | None:
         """Raises the error of `on_rebalance`, if it has failed over the last revocation."""
         assert self._block is not None, "left before it was entered"
+        self._block.check_loop()
         self._cluster.at_close.discard(self._signal.on_news)
-        problem = await self._leave(error)
-        self._one.close()
         try:
-            await self._block.close(kind, error, traceback)
+            problem = await self._leave(error)
+        except BaseException as cut:  # through every shield: asyncio's cancellation, and Ctrl-C
+            kind, error, traceback = type(cut), cut, cut.__traceback__
+            raise
         finally:
-            self._signal.on_news()  # a task that still waits gets the error that ended the block
+            self._one.close()
+            try:
+                await self._block.close(kind, error, traceback)
+            finally:
+                self._signal.on_news()  # a waiting task gets the error that ended the block
         if problem is not None and error is None:  # an error of the program comes first
             raise problem
         return False
@@ -197,9 +202,10 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
         # A block that ends without an error has finished what it had in hand. `aclose` may be
         # called from another task, or in `finally`, in the midst of a record.
         is_finished = error is None and self._background is None
+        newest = self._one.in_flight
         self._one.stop()
         if is_finished:
-            self._in_flight_records.end()
+            self._in_flight_records.end(newest)
         self._is_leaving = True
         try:
             return await self._membership.leave(error, is_finished=is_finished)

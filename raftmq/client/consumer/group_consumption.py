@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from raftmq.client.consumer.batch import AnyBatch, ConsumedBatch, Work
     from raftmq.client.consumer.fetch_collector import FetchCollector
-    from raftmq.client.consumer.group_reader import GroupReader, InFlightRecords
+    from raftmq.client.consumer.group_reader import GroupReader
     from raftmq.client.consumer.options import GroupReading
     from raftmq.client.consumer.partition_state import Key
     from raftmq.client.consumer.record import PartitionOwnership
@@ -159,20 +159,20 @@ class Processing:
 
     def __init__(
         self,
-        in_flight_records: InFlightRecords,
+        reader: GroupReader,
         work: Work,
         on_begun: Callable[[], None],
         on_ended: Callable[[], None],
     ) -> None:
         """Raises InvalidRequest: a copy of what was handed out."""
         known_ownership(work)
-        self._in_flight_records, self._work = in_flight_records, work
+        self._reader, self._work = reader, work
         self._on_begun, self._on_ended = on_begun, on_ended
         self._token: int | None = None
 
     def __enter__(self) -> Self:
         assert self._token is None, "entered twice"
-        self._token = self._in_flight_records.hold(self._work)
+        self._token = self._reader.in_flight_records.hold(self._work)
         self._on_begun()
         return self
 
@@ -183,7 +183,10 @@ class Processing:
         traceback: TracebackType | None,
     ) -> None:
         assert self._token is not None, "left before it was entered"
-        self._in_flight_records.release(self._token, is_finished=error is None)
+        newest = self._reader.one_by_one.in_flight
+        self._reader.in_flight_records.release(
+            self._token, is_finished=error is None, newest=newest
+        )
         self._on_ended()
 
 
@@ -377,7 +380,7 @@ class GroupConsumption:
     def processing(self, work: Work) -> Processing:
         """Raises InvalidRequest, see `Consumer.processing`."""
         self._cluster.check_loop()
-        return Processing(self._reader.in_flight_records, work, self.member.on_asked, self._on_busy)
+        return Processing(self._reader, work, self.member.on_asked, self._on_busy)
 
 
 def _made(way: HandOutForm[Found], batch: ConsumedBatch) -> Found:

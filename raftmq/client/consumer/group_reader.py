@@ -46,7 +46,7 @@ class InFlightRecords:
         self._on_finished = on_finished
         self._current: Place | None = None
         self._held: dict[int, Place] = {}
-        self._failed: list[Place] = []
+        self._failed: list[tuple[Place, Work | None]] = []  # with what was handed out last by then
         self._tokens = count()
 
     def take(self, work: Work) -> None:
@@ -60,11 +60,15 @@ class InFlightRecords:
             self._failed.clear()
             self._on_finished()
 
-    def end(self) -> None:
-        """The program has ended in order: it has finished what it had in hand, but nothing is asked
-        for that would say that it has got over work which failed.
+    def end(self, newest: Work | None) -> None:
+        """The program has ended in order: it has finished what it had in hand, and got over work
+        that failed, if it has asked for more since.
+
+        Args:
+            newest: of records handed out one by one, the last one.
         """
         self._current = None
+        self._failed = [(place, seen) for place, seen in self._failed if seen is newest]
         self._on_finished()
 
     def hold(self, work: Work) -> int:
@@ -73,13 +77,16 @@ class InFlightRecords:
         self._held[token] = place_of(work)
         return token
 
-    def release(self, token: int, *, is_finished: bool = True) -> None:
+    def release(self, token: int, *, is_finished: bool = True, newest: Work | None = None) -> None:
         """A failed block: its records are not done, as the program may end over the error, but a
         rebalance does not wait for them.
+
+        Args:
+            newest: as in `end`.
         """
         place = self._held.pop(token, None)
         if place is not None and not is_finished:  # None: dropped when the consumer left
-            self._failed.append(place)
+            self._failed.append((place, newest))
         self._on_finished()
 
     def drop_all(self) -> None:
@@ -100,7 +107,7 @@ class InFlightRecords:
 
     def first_offset(self, ownership: PartitionOwnership | None, more: Work | None) -> int | None:
         """The first unfinished offset of an ownership; None: nothing is in flight."""
-        places = (*self._in_work(more), *self._failed)
+        places = (*self._in_work(more), *(place for place, _ in self._failed))
         return min((offset for at, offset in places if at is ownership), default=None)
 
     def _in_work(self, more: Work | None) -> Iterator[Place]:

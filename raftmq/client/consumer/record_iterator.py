@@ -6,6 +6,7 @@ batch, and its remaining records come another time.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import deque
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -64,23 +65,25 @@ class SharedBatch:
         Args:
             may_repeat: also if records behind it, which other threads have taken, may come twice.
         """
-        batch, before = self._batch, None
+        batch = self._batch
         if (record.topic, record.partition) != (batch.topic, batch.partition):
             return  # other threads have gone on to the next batch
-        for one in _decodable(batch):
-            if one.offset == record.offset:
-                break
-            before = one
-        else:
+        records = _decodable(batch)
+        offsets = [one.offset for one in records]
+        if record.offset not in offsets:
             return
+        place = offsets.index(record.offset)
         with self._lock:
+            waiting = [one.offset for one in self._rest]
             # Not taken from this one, after a seek: it comes anyway.
-            is_ahead = self.last is None or self.last.offset < record.offset
-            if self._is_stopped or is_ahead:
+            if self._is_stopped or record.offset in waiting:
                 return
             if self.last is record or may_repeat:
-                self._rest.appendleft(record)
-                self.last = before
+                # Other threads may have given back some behind it, or before it.
+                rank = bisect(waiting, record.offset)
+                self._rest.insert(rank, record)
+                if rank == 0:
+                    self.last = records[place - 1] if place else None
 
     def stop(self) -> None:
         """The remaining records are not handed out."""

@@ -106,6 +106,7 @@ class Dispatcher:
         unknown.
         """
         assert self._block is not None, "closed before it was opened"
+        self._block.check_loop()
         self._cluster.at_close.discard(self._on_client_closed)
         self.is_taking = False
         closed = Closed("the producer was closed before it was delivered")

@@ -335,6 +335,7 @@ class Cluster:
         traceback: TracebackType | None,
     ) -> bool | None:
         assert self._block is not None, "left before it was entered"
+        self._block.check_loop()
         self._is_open = False
         for close in tuple(self.at_close):
             close()

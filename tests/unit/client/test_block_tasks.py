@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import raftmq
+from raftmq.client.block_tasks import BlockTasks
 from raftmq.errors import InvalidRequest
 from tests.unit.client.backends import on_trio_and_asyncio
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from raftmq import Client
+    from raftmq import Client, Rebalance
     from raftmq.testing.server import Server
 
 WAY_OUT = r"contextlib\.aclosing.*call open\(\) and aclose\(\) in place of the block"
@@ -67,6 +68,63 @@ def test_an_error_of_the_program_comes_first(raftmq_broker: Server) -> None:
         await task_ended(mq.__aenter__())
         assert not await mq.__aexit__(ValueError, ValueError("of the program"), None)
         assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
+
+
+def test_a_member_that_is_cut_off_while_it_leaves(raftmq_broker: Server, raftmq_topic: str) -> None:
+    """asyncio's own cancellation passes through shields: the block's end is over at once, and no
+    task of it is left (S6)."""
+
+    async def main() -> None:
+        leaving = asyncio.Event()
+
+        async def on_rebalance(change: Rebalance) -> None:
+            if change.revoked:
+                leaving.set()
+                await asyncio.Event().wait()
+
+        async def work(mq: Client) -> None:
+            async with mq.consumer(
+                raftmq_topic, group=raftmq_topic, start="earliest", on_rebalance=on_rebalance
+            ) as consumer:
+                await anext(consumer)
+
+        async with raftmq.connect(raftmq_broker.bootstrap) as mq:
+            await mq.admin.create_topic(raftmq_topic)
+            async with mq.producer() as producer:
+                await producer.send(raftmq_topic, "a")
+            working = asyncio.create_task(work(mq))
+            await leaving.wait()
+            working.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await working
+            left = {task.get_name() for task in asyncio.all_tasks()}
+            assert not {name for name in left if ".consumer." in name or ".group." in name}
+
+    asyncio.run(main())
+
+
+def test_a_task_that_fails_before_the_end_elsewhere() -> None:
+    """Its error is not lost: it is the cause of what the end raises."""
+
+    async def fail() -> None:
+        raise ValueError("of a task")
+
+    async def main() -> None:
+        blocks: list[BlockTasks] = []
+
+        async def begin() -> None:
+            blocks.append(BlockTasks(fail))
+            await blocks[0].open()
+            await asyncio.Event().wait()
+
+        beginning = asyncio.create_task(begin())
+        with pytest.raises(asyncio.CancelledError):
+            await beginning
+        with pytest.raises(InvalidRequest, match=WAY_OUT) as caught:
+            await blocks[0].close()
+        assert repr(caught.value.__cause__) == "ValueError('of a task')"
 
     asyncio.run(main())
 

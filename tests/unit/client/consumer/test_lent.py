@@ -115,6 +115,21 @@ def test_given_back_after_others_have_gone_on(
     assert offsets_taken(lent) == left
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_two_that_are_given_back(order: tuple[int, int]) -> None:
+    """Each by a thread, in any order: both come again, in the order of their offsets (C3)."""
+    lent = SharedBatch(batch_of(data_at(0, "a", "b", "c", "d")))
+    lent.take(1)
+    records = lent.take(1), lent.take(2)
+    for place in order:
+        record = records[place]
+        assert record is not None
+        lent.give_back(record, may_repeat=True)
+    assert lent.last is not None
+    assert lent.last.offset == 0
+    assert offsets_taken(lent) == [1, 2, 3]
+
+
 @pytest.mark.parametrize("taken", [1, 3])
 @pytest.mark.parametrize("may_repeat", [False, True])
 def test_given_back_of_another_partition(*, may_repeat: bool, taken: int) -> None:

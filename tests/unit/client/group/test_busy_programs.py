@@ -149,6 +149,20 @@ async def test_work_that_failed_last(autojump_clock: MockClock, mode: str) -> No
         assert here.committed(0) == 1
 
 
+async def test_work_that_failed_in_the_midst(autojump_clock: MockClock) -> None:
+    """The program notes the error, and goes on with the next records of the batch: it has got over
+    it, and nothing comes again."""
+    async with grouped(1) as here:
+        here.append(0, *NINE)
+        async with here.consumer("a") as c:
+            for _ in NINE:
+                record = await anext(c)
+                with suppress(ValueError), c.processing(record):
+                    if record.offset == 1:
+                        raise ValueError("bad")
+        assert here.committed(0) == 9
+
+
 async def test_a_pool_that_is_cancelled_at_the_end(autojump_clock: MockClock) -> None:
     """Two of ten works are not done when the block ends, in order: what is behind them comes again,
     too (C3). Work that is still held then is not done, either."""
