@@ -40,7 +40,7 @@ def check_broker(config: Path, overrides: Sequence[str]) -> int:
     except RaftmqError as error:
         raise CommandError(str(failure([error], None)), ExitCode.USAGE) from error
     warn(settings)
-    holder = check_start(settings, ExitCode.USAGE)
+    holder = check_start(settings, is_trial=True)
     sys.stdout.write("".join(f"{line}\n" for line in effective(settings, sources)))
     if holder:
         what = f"it runs already: {holder} holds {settings.directory}; its addresses are not tried"

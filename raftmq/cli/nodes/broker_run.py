@@ -46,7 +46,7 @@ def run_broker(config: Path, overrides: Sequence[str]) -> int:
         settings, _ = settings_of(config, overrides)
         warn(settings)
         # Before the log begins and anything is touched: all problems together, one line each.
-        check_start(settings, ExitCode.FAILED)
+        check_start(settings, is_trial=False)
         begin_log(settings.log)
         roles = "voter,broker" if settings.is_voter else "broker"
         told = "starting: raftmq=%s node=%d cluster=%s roles=%s directory=%s"

@@ -1,8 +1,8 @@
 """What a node needs of its machine, tried before a start touches anything, and by `--check`.
 
-Owns the tries: the directory can be made or written and its disk has room for a start, all
-addresses can be listened on, the limits of the process are not too low. Leaves nothing behind.
-Problems are named together.
+Owns the tries: the directory can be made or written, all addresses can be listened on, the limits
+of the process are not too low, and for `--check` the disk has room. Leaves nothing behind. Problems
+are named together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from raftmq.errors import DirectoryInUse, RaftmqError
 from raftmq.rpc.protocol import CONNECTIONS_LEAST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from raftmq.broker.settings import BrokerSettings
@@ -37,7 +37,7 @@ DESCRIPTORS_FEW = 4096
 # Below, there is no start: an idle node of three has 28 open, and the first connections and logs
 # (CONNECTIONS_LEAST of each) come on top.
 DESCRIPTORS_LEAST = 28 + 2 * CONNECTIONS_LEAST
-# Of the file system, free: a start writes the journal, meta.json and a checkpoint.
+# Of the file system, free: a start may write the journal, meta.json and a checkpoint.
 START_BLOCKS = 3
 # Address space is taken long before memory: an idle node has 400 MB of it, and each thread adds a
 # stack of 8 MB, and may add a memory pool of 64 MB.
@@ -45,10 +45,12 @@ ADDRESS_SPACE_LITTLE = 2 << 30
 ANOTHER_PROCESS = "another process"
 
 
-def check_start(settings: BrokerSettings, unusable: ExitCode) -> str:
+def check_start(settings: BrokerSettings, *, is_trial: bool) -> str:
     """
     Args:
-        unusable: the exit code where the machine refuses the directory, or an address.
+        is_trial: by `--check`, which ends with 2 where only the machine is at fault, too, and calls
+            a full disk a problem. A start only warns of it: a node that comes up on one deletes
+            what retention no longer keeps.
 
     Returns:
         Which process runs on the directory, as far as the system shows it; "" if none does. Its
@@ -57,13 +59,19 @@ def check_start(settings: BrokerSettings, unusable: ExitCode) -> str:
     Raises:
         CommandError: one line for each problem; exit code 2 if the directory is another's.
     """
-    problems, code, holder = list[str](), unusable, ""
+    problems, holder = list[str](), ""
+    code = ExitCode.USAGE if is_trial else ExitCode.FAILED
     files, directory = OsFiles(read_only=True), settings.directory
     try:
         holder = _holder(files, directory)
         check_directory(files, directory, (settings.cluster_id, settings.node_id))
         problems += _directory_problems(directory)
         problems += _descriptor_problems()
+        full = _space_problems(directory)
+        if is_trial:
+            problems += full
+        else:
+            _tell_warnings(full)
     except RaftmqError as error:
         found = failure([error], settings)
         problems.append(str(found))
@@ -77,7 +85,11 @@ def check_start(settings: BrokerSettings, unusable: ExitCode) -> str:
 
 def warn(settings: BrokerSettings) -> None:
     """Say on stderr what works and is unwise, of the settings and of the limits."""
-    for warning in (*settings.warnings, *limit_warnings()):
+    _tell_warnings((*settings.warnings, *limit_warnings()))
+
+
+def _tell_warnings(warnings: Iterable[str]) -> None:
+    for warning in warnings:
         with suppress(OSError):  # stderr is closed or full: no reason not to serve
             click.echo(f"raftmq: warning: {warning}", err=True)
 
@@ -110,9 +122,7 @@ def _descriptor_problems() -> Iterator[str]:
 def _directory_problems(directory: Path) -> Iterator[str]:
     """Whether this user could write there; where it is missing, make it in the nearest directory
     that exists."""
-    places = (directory, *directory.absolute().parents)
-    # A symbolic link to nothing is there, too: no directory can be made in its place.
-    found = next(one for one in places if os.path.lexists(one))
+    found = _nearest(directory)
     is_new = found != directory
     try:
         if is_new:
@@ -122,18 +132,26 @@ def _directory_problems(directory: Path) -> Iterator[str]:
             is_read_only = os.statvfs(found).f_flag & os.ST_RDONLY  # as after a failure of its disk
             number = errno.EROFS if is_read_only else errno.EACCES
             raise OSError(number, os.strerror(number))
-        if _is_full(found):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as error:
         what = f"cannot be made in {found}" if is_new else "cannot be written"
         advice = disk_advice(error, found, is_new=is_new)
         yield f"node.directory = {directory}: {what}: {error.strerror}{advice}"
 
 
-def _is_full(found: Path) -> bool:
-    space = os.statvfs(found)
-    free = space.f_bavail if os.geteuid() else space.f_bfree  # the rest is kept for root
-    return bool(space.f_blocks) and free < START_BLOCKS  # 0: a file system without a size
+def _nearest(directory: Path) -> Path:
+    """The directory, or where it is missing the next one above it that exists."""
+    places = (directory, *directory.absolute().parents)
+    # A symbolic link to nothing is there, too: no directory can be made in its place.
+    return next(one for one in places if os.path.lexists(one))
+
+
+def _space_problems(directory: Path) -> Iterator[str]:
+    with suppress(OSError):  # it cannot be looked at, which is a problem of the directory
+        space = os.statvfs(_nearest(directory))
+        free = space.f_bavail if os.geteuid() else space.f_bfree  # the rest is kept for root
+        if space.f_blocks and free < START_BLOCKS:  # 0 blocks: a file system without a size
+            reason = os.strerror(errno.ENOSPC)
+            yield f"node.directory = {directory}: {reason}; the disk is full: free some space on it"
 
 
 def _holder(files: OsFiles, directory: Path) -> str:

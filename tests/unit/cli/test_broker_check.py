@@ -164,8 +164,12 @@ def test_a_disk_that_is_read_only(config: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_a_disk_that_is_full(config: Path, is_new: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A start would end in the midst of its first files, in a new directory or in its own."""
+def test_a_disk_that_is_full(
+    config: Path, is_new: bool, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """The check says so, of a new directory and of the node's own; a start warns of it and goes on:
+    of a node that was stopped in order it needs no room, and its retention makes some."""
     if not is_new:
         (config.parent / "data").mkdir()
     found = os.statvfs(config.parent)
@@ -173,7 +177,17 @@ def test_a_disk_that_is_full(config: Path, is_new: bool, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "statvfs", lambda _path: full)
     check = broker(config, "--check")
     assert check.exit_code == ExitCode.USAGE
-    assert ": No space left on device; the disk is full: free some space on it" in check.stderr
+    assert check.stderr == f"raftmq: {full_disk(config)}\n"
+    settings = parse_settings(tomllib.loads(config.read_text()))
+    assert start_checks.check_start(settings, is_trial=False) == ""
+    assert capsys.readouterr().err == f"raftmq: warning: {full_disk(config)}\n"
+
+
+def full_disk(config: Path) -> str:
+    return (
+        f"node.directory = {config.parent}/data: No space left on device; the disk is full: free"
+        " some space on it"
+    )
 
 
 def test_a_directory_that_is_a_link_to_nothing(config: Path) -> None:
