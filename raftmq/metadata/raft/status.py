@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from raftmq.metadata.raft.net.messages import Standing
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from raftmq.metadata.raft.engine.node import RaftNode
-    from raftmq.metadata.raft.net.messages import Standing
 
 
 logger = logging.getLogger("raftmq.metadata")
@@ -29,7 +30,8 @@ NESTS_MAX = 200
 class VoterStatus(msgspec.Struct, frozen=True):
     node_id: int
     is_connected: bool
-    standing: str | None  # blank or established; known while it is connected
+    # blank or established; known while it is connected; of the node itself also replaced
+    standing: str | None
     lag: int | None  # known to the leader only, while the voter is connected and has answered it
 
 
@@ -98,7 +100,7 @@ def _snapshot_status(node: RaftNode) -> SnapshotStatus | None:
 
 def _own_status(node: RaftNode) -> VoterStatus:
     lag = node.commit_index - node.last_applied
-    return VoterStatus(node.node_id, True, node.membership.standing.name.lower(), lag)
+    return VoterStatus(node.node_id, True, _own_standing(node), lag)
 
 
 def _voter_status(node: RaftNode, peer: int) -> VoterStatus:
@@ -110,6 +112,11 @@ def _voter_status(node: RaftNode, peer: int) -> VoterStatus:
         standing=_name_of(node.membership.standing_of(peer)),
         lag=max(0, node.journal.last_index - match_index) if match_index else None,
     )
+
+
+def _own_standing(node: RaftNode) -> str | None:
+    is_replaced = node.membership.standing is Standing.ESTABLISHED and node.is_replaced()
+    return REPLACED if is_replaced else _name_of(node.membership.standing)
 
 
 def _name_of(standing: Standing | None) -> str | None:
@@ -137,6 +144,8 @@ def decode_status(data: bytes) -> QuorumStatus:
 # Time without a leader before it is logged: elections take a second or two.
 PATIENCE_SECONDS = 5.0
 BLANK, ESTABLISHED = "blank", "established"
+# Its own log enrols another disk in its place: it came back just while that one was let in.
+REPLACED = "replaced"
 
 
 class VoterView(NamedTuple):
@@ -154,8 +163,9 @@ def explain(sight: VoterView) -> str:
     """Why no leader is elected, or none is heard.
 
     1. There has never been a leader, as far as this voter knows: the first needs all voters.
-    2. Too few voters are connected and established.
-    3. Nothing is missing: an election is in progress, or disks and network are slow.
+    2. This voter's own log says that it was replaced: it does not campaign.
+    3. Too few voters are connected and established.
+    4. Nothing is missing: an election is in progress, or disks and network are slow.
     """
     missing = _with(sight, None)
     blank, established = _with(sight, BLANK), _with(sight, ESTABLISHED)
@@ -171,7 +181,13 @@ def explain(sight: VoterView) -> str:
             "a quorum that never had a leader needs all of its voters up at the same time, any"
             f" other one {needed} that are established"
         )
-    elif len(established) < needed:  # case 2
+    elif replaced := _with(sight, REPLACED):  # case 2
+        facts.append(
+            f"the log of {_listed(replaced)} itself has an enrolment of another disk in its place,"
+            " so it does not campaign: start the voters that are missing; the other disk, in place"
+            " of this one, helps only if it was established"
+        )
+    elif len(established) < needed:  # case 3
         facts.append(f"{needed} established voters are needed, {len(established)} are here")
         if blank:
             facts.append("a blank one, whose disk is new, counts once a leader has filled it")
@@ -219,8 +235,7 @@ class LeaderWatch:
 
 
 def sight_of(node: RaftNode) -> VoterView:
-    standings: dict[int, str | None] = {node.node_id: node.membership.standing.name.lower()}
+    standings = {node.node_id: _own_standing(node)}
     for peer in node.peers:
-        standing = node.membership.standing_of(peer)
-        standings[peer] = None if standing is None else standing.name.lower()
+        standings[peer] = _name_of(node.membership.standing_of(peer))
     return VoterView(node.term, standings)

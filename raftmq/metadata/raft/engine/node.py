@@ -176,7 +176,7 @@ class RaftNode(PinnedEngine):
         """Called by the engine when the election deadline has passed: pre-votes come first."""
         self._log_disks_term = -1  # since it was read, this term's leader may have changed the log
         # Blank, replaced, or waiting for all voters in term 0.
-        if not self.membership.may_campaign(self.term) or self._is_replaced():
+        if not self.membership.may_campaign(self.term) or self.is_replaced():
             self.election_deadline = self._clock() + self._timing.retry_seconds[1]
             return False
         # A campaign is due, and no majority was asked yet.
@@ -239,7 +239,7 @@ class RaftNode(PinnedEngine):
         is_enrolled = self._enrolled_disk(peer) in (None, self.membership.disk_of(peer))
         return is_enrolled and self.membership.standing_of(peer) is Standing.ESTABLISHED
 
-    def _is_replaced(self) -> bool:
+    def is_replaced(self) -> bool:
         """The same of this voter itself: once the enrolment in its log is committed, the others may
         elect a leader with the other disk, in the term in which this one campaigns.
         """

@@ -26,8 +26,9 @@ BLANK, ESTABLISHED = "blank", "established"
         (4, {1: BLANK, 2: ESTABLISHED, 3: None}, ["blank: voter 1", "2 established", "filled it"]),
         (4, {1: None, 2: ESTABLISHED, 3: None}, ["voter 1, voter 3", "needed, 1 are here"]),
         (4, dict.fromkeys((1, 2, 3), ESTABLISHED), ["enough voters are here"]),
+        (4, {1: None, 2: "replaced", 3: ESTABLISHED}, ["voter 1; the log of voter 2 itself has"]),
     ],
-    ids=["new", "alone", "half begun", "blank", "minority", "slow"],
+    ids=["new", "alone", "half begun", "blank", "minority", "slow", "replaced"],
 )
 def test_the_reason_is_named(term: int, standings: dict[int, str | None], words: list[str]) -> None:
     """Who is missing, who is blank, and what is needed."""

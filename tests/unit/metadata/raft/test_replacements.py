@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from raftmq.errors import CorruptJournal
 from raftmq.metadata.raft.engine.replication import Fate
 from raftmq.metadata.raft.engine.voter_disks import VoterMembership
 from raftmq.metadata.raft.net.messages import NodeHello, Standing
+from raftmq.metadata.raft.status import LeaderWatch
 from tests.simulation.raft.lockstep import quorum
 from tests.simulation.raft_cluster import open_cluster
 from tests.unit.metadata.raft.talk import fill
@@ -164,6 +166,39 @@ def test_a_replaced_disk_that_comes_back_does_not_campaign() -> None:
     world.run(10)
     assert not world.leaders  # `new` leads the term in which `old` would be elected
     assert (new.node.term, old.node.term) == (2, 1)
+
+
+def test_a_replaced_disk_whose_vote_is_missing_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """It took the enrolment and is the longest log of the two voters that are left: there is no
+    leader (the exception in Q6), and its log says once why, until the leader of before is back."""
+    world = quorum(1)
+    one, old = world[1], world[2]
+    world.isolate(2)
+    del world.voters[2]
+    world.replace_disk(2)
+    world.connect(1, 2)
+    one.turn()
+    world.isolate(3)
+    _take_place(world, old)
+    world.run(0.5)
+    assert old.journal.last_index == one.journal.last_index > one.node.commit_index
+    world.isolate(1)
+    del world.voters[1]
+    assert world.connect(2, 3)
+    watch = LeaderWatch(old.node, now=world.now)
+    for _ in range(30):
+        world.run(1)
+        watch.on_turn(world.now)
+    assert not world.leaders
+    (line,) = (it.getMessage() for it in caplog.records if it.levelno == logging.WARNING)
+    assert "the log of voter 2 itself has an enrolment of another disk in its place" in line
+    assert "not connected: voter 1" in line
+    assert "start the voters that are missing" in line
+    world.voters[1] = one
+    world.connect_all()
+    with pytest.raises(CorruptJournal, match="the disk of voter 2 was replaced"):
+        world.run(10)
+    assert world.leaders == [1]
 
 
 def _take_place(world: Lockstep, voter: Voter) -> None:
