@@ -161,7 +161,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     " Repeatable.",
 )
 @sending_options
-@dry_run_option("Show columns, some records and their number, and send nothing.")
+@dry_run_option(
+    "Show columns, some records and their number, and send nothing; brokers are asked about the"
+    " topic."
+)
 def bulk_load(paths: tuple[str, ...], **given: Any) -> int:  # noqa: ANN401  # click's
     """Send what Spark reads at the PATHs to a topic, a record for each row.
 

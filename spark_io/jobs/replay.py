@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 @click.option(
     "--keep-timestamps", is_flag=True, help="As they are in the files; else the time of now."
 )
-@dry_run_option("Count what would be sent, and send nothing.")
+@dry_run_option("Count what would be sent, and send nothing; brokers are asked about the topic.")
 def replay(folder: str, **given: Any) -> int:  # noqa: ANN401  # click's
     """Send the rows of the files in FOLDER to a topic, in the order of their offsets.
 
@@ -167,7 +167,9 @@ def _partition_max(frame: DataFrame) -> int | None:
     """The highest partition of a row; None: there are no rows. It reads that column alone."""
     from pyspark.sql import functions as sql
 
-    found: int | None = frame.agg(sql.max("partition")).collect()[0][0]
+    # The highest of a column of text would be text; the sink refuses that type by its name.
+    partition = sql.col("partition").cast("int")
+    found: int | None = frame.agg(sql.max(partition)).collect()[0][0]
     return found
 
 

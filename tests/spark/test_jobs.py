@@ -149,6 +149,21 @@ def test_a_target_that_does_not_fit(
     assert len(records(client, narrow)) == COUNT
 
 
+def test_partitions_that_are_text(
+    spark: SparkSession, server: Server, client: sync.Client, topic: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """As an export that went through CSV has them: compared as numbers before the first row, and
+    the sink names the type that it wants."""
+    job = ["--to", topic, "--id", "text", "--generation", "1", "-b", server.bootstrap]
+    for count, told in ((12, "rows name partitions up to 11"), (3, "column partition")):
+        rows = spark.range(12).selectExpr(f"string(id % {count}) partition", "string(id) value")
+        rows.write.parquet(str(tmp_path / str(count)))
+        assert replay.main([str(tmp_path / str(count)), *job]) != 0
+        assert told in capsys.readouterr().err
+    assert records(client, topic) == []
+
+
 def test_retention_before_the_export(
     server: Server, client: sync.Client, spark: SparkSession, topic: str, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
