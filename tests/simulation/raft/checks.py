@@ -8,12 +8,14 @@ happens, so that the trace ends there. What clients were promised is judged in `
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import Refused
 from raftmq.metadata.image import EMPTY_IMAGE, MetadataImage
 from raftmq.metadata.machine import MetadataMachine
+from raftmq.metadata.raft.engine.replication import own_entry
 
 if TYPE_CHECKING:
     from raftmq.metadata.commands import AnyResult
@@ -46,12 +48,14 @@ class Ledger:
         versions: the index of every command of the machine, rising.
         applied: by index.
         leaders: by term.
+        enrolments: how many were committed, by voter.
     """
 
     def __init__(self) -> None:
         self.versions: list[int] = []
         self.applied: dict[int, Applied] = {}
         self.leaders: dict[int, int] = {}
+        self.enrolments = Counter[int]()
         self._committed: dict[int, tuple[bytes, int]] = {}
 
     def machine_for(self, name: str) -> WatchedMachine:
@@ -97,6 +101,9 @@ class Ledger:
         first = max(checked, node.journal.first_index) + 1
         if first <= commit_index:
             for entry, index, term in node.journal.entries(first, commit_index + 1, 1 << 40):
+                own = own_entry(entry)
+                if own is not None and index not in self._committed:
+                    self.enrolments[own.voter] += 1
                 known = self._committed.setdefault(index, (entry, term))
                 demand(
                     known == (entry, term),

@@ -145,6 +145,7 @@ class FaultScripts:
             await self._die_together(victims, forgetful=None)
             own = {victim: victim.disk for victim in victims}
             for victim in victims:
+                victim.enrolments_before = self._world.ledger.enrolments[victim.node_id]
                 victim.lose_disk()
                 victim.start()
             await trio.sleep(self._random.uniform(0.1, 4.0))
@@ -155,12 +156,12 @@ class FaultScripts:
                 )
             await self._die_together(victims, forgetful=None)
             for victim in victims:
-                victim.disk, victim.is_whole, victim.may_be_refused = own[victim], True, True
+                victim.disk, victim.is_whole = own[victim], True
             await self._rise(victims)
             is_calm = await until(lambda: self._world.is_calm, seconds=CALM_AGAIN_SECONDS_MAX)
             demand(is_calm, "the directories are back, and the voters do not find together")
             for victim in victims:
-                victim.may_be_refused = False
+                victim.enrolments_before = None
 
     async def _expect_refusal(self, victim: Voter) -> None:
         victim.must_be_refused = True

@@ -44,7 +44,8 @@ class Host:
     disk_seconds: how long an operation on the disk takes, before it happens and after.
     is_whole: it holds everything that it ever promised: its disk was not lost since.
     must_be_refused: it was started with an old copy of its directory.
-    may_be_refused: an empty directory had its seat meanwhile, and may have been enrolled.
+    enrolments_before: how often it had been enrolled when an empty directory took its seat; its own
+        is back and may be refused if another enrolment is committed since. None: none took it.
     """
 
     is_voter = False
@@ -53,7 +54,8 @@ class Host:
         self.world, self.node_id, self.name = world, node_id, f"n{node_id}"
         self.quorum: MetadataQuorum | None = None
         self.is_up = self.is_paused = False
-        self.must_be_refused = self.may_be_refused = False
+        self.must_be_refused = False
+        self.enrolments_before: int | None = None
         self.is_whole = True
         self.runs = self.disks = 0
         self.end = ""
@@ -136,8 +138,9 @@ class Host:
         except* PowerCut:
             demand(self.end, f"{self.name}: a power cut that nobody made")
         except* CorruptJournal as group:
-            is_old = self.must_be_refused or self.may_be_refused
-            demand(is_old, f"{self.name}: {group.exceptions[0]!r}")
+            demand(
+                self.must_be_refused or self._is_replaced, f"{self.name}: {group.exceptions[0]!r}"
+            )
             self._ends("refused")
         except* StorageError as group:
             demand(self.disk.has_failed, f"{self.name}: {group.exceptions[0]!r}")
@@ -146,6 +149,11 @@ class Host:
             self.quorum, self.is_paused = None, False
         self._ends("stopped")
         self._after_end()
+
+    @property
+    def _is_replaced(self) -> bool:
+        before = self.enrolments_before
+        return before is not None and self.world.ledger.enrolments[self.node_id] > before
 
     def _ends(self, how: str) -> None:
         self.end = self.end or how
@@ -160,7 +168,7 @@ class Host:
         self.disk = self.disk.after_crash(power_lost=self.end == "power", reorder=reorder)
         self.is_up = False
         self.ended.set()
-        if self.end == "refused" and self.may_be_refused:  # then its operator gives it up
+        if self.end == "refused" and self._is_replaced:  # then its operator gives it up
             self.lose_disk()
             self.world.nursery.start_soon(self._start_again)
         if self.end == "storage":
