@@ -67,11 +67,11 @@ added: `-o listeners.clients.bind=10.0.0.1:9292` is `RAFTMQ_LISTENERS__CLIENTS__
 
 All problems are reported at once, each on a line of its own with its key, and the node ends before
 it has touched anything: with exit code 2 where settings are wrong or the directory is another's,
-with 1 where only this machine refuses the directory or an address, has a full disk there, or gives
-the process fewer than 60 file descriptors. `--check` tries the same,
-starts nothing, and prints each setting with where it is from; it ends with 2 in both cases. A
-single voter, an even number of voters, few file descriptors and little address space are warned of
-on stderr.
+with 1 where only this machine refuses the directory or an address, or gives the process fewer
+than 60 file descriptors. `--check` tries the same, starts nothing, and prints each setting with
+where it is from; it ends with 2 in these cases, and on a full disk, too. A single voter, an even
+number of voters, few file descriptors, little address space and, at a start, a full disk are warned
+of on stderr.
 
 """
 
