@@ -197,7 +197,7 @@ def test_lag_of_an_end_that_is_not_known(here: Here) -> None:
         "u              1          -    5    5    -       -     -",
     ]
     here.registry.world.lead("u", 1, -1)
-    result = here.run("lag billing")
+    result = here.run("lag billing --timeout 0.5")
     assert result.stdout.startswith("group billing: lag 5 in 1 partition, 1 more not known\n")
     assert result.stderr == ""
 

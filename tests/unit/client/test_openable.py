@@ -11,7 +11,7 @@ import pytest
 
 import raftmq
 from raftmq.client.openable import Openable
-from raftmq.errors import Closed, InvalidRequest, UnknownTopicOrPartition, Unreachable
+from raftmq.errors import Closed, InvalidRequest, MessageTooLarge, Unreachable
 from tests.unit.client.backends import on_trio_and_asyncio
 
 if TYPE_CHECKING:
@@ -82,12 +82,15 @@ async def test_a_connection_that_a_fixture_holds(raftmq_broker: Server, raftmq_t
 
 
 @on_trio_and_asyncio
-async def test_what_was_not_delivered_is_raised_when_it_is_closed(raftmq_broker: Server) -> None:
+async def test_what_was_not_delivered_is_raised_when_it_is_closed(
+    raftmq_broker: Server, raftmq_topic: str
+) -> None:
     """As at the end of a block: the first failure that nothing else has reported; and once."""
     async with raftmq.connect(raftmq_broker.bootstrap) as mq:
+        await mq.admin.create_topic(raftmq_topic, config={"max.message.bytes": 1000})
         producer = await mq.producer().open()
-        producer.send_nowait("no-such-topic", b"x")
-        with pytest.raises(UnknownTopicOrPartition):
+        producer.send_nowait(raftmq_topic, b"x" * 2000)
+        with pytest.raises(MessageTooLarge):
             await producer.aclose()
         await producer.aclose()
 
