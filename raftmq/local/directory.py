@@ -166,12 +166,14 @@ def _check_at_rest(layout: Layout) -> None:
 def _locked(layout: Layout, deadline: float) -> int:
     """A descriptor of the lock file, made if need be, that holds the lock."""
     while True:
-        # `mkdir` looks twice, and the holder before may remove the directory in between.
-        with suppress(FileExistsError):
-            layout.root.mkdir(parents=True, exist_ok=True)
         try:
+            layout.root.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o644)
-        except FileNotFoundError:  # the holder before has just removed the directory
+        # The holder before removes the directory just then, also between the two looks of `mkdir`.
+        except (FileExistsError, FileNotFoundError):
+            if time.monotonic() > deadline:  # it is something else, as a link to nothing
+                raise
+            time.sleep(_LOOK_SECONDS)
             continue
         is_locked = _lock(descriptor)
         # A lock on a file that the holder before has removed keeps no other process out.

@@ -137,7 +137,7 @@ def problems_of(health: Health) -> list[str]:
         found.append(f"ailing replica: {where} from offset {one.offset} on: {one.what}")
     more = health.damaged_count - min(len(health.damaged), NAMED_MAX)
     if more > 0:
-        found.append(f"{more} more ailing {'replica' if more == 1 else 'replicas'}")
+        found.append(counted(more, "more ailing replica"))
     if health.wrong_clocks:
         found.append(
             f"clocks wrong: {', '.join(map(_clock, health.wrong_clocks))} (against the others'):"

@@ -113,7 +113,7 @@ class ConsumerRecord(msgspec.Struct, Generic[ValueT_co, KeyT_co], frozen=True, e
     def _bytes(self, kind: str) -> bytes:
         if isinstance(self.value, bytes):
             return self.value
-        what = "None" if self.value is None else f"{kind_of(self.value)}"
+        what = "None" if self.value is None else kind_of(self.value)
         raise UndecodableRecord.of(self, f"value: {what}, not bytes of {kind}")
 
 

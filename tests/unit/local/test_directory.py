@@ -155,6 +155,15 @@ def test_a_start_that_fails_while_the_next_one_waits(
     assert is_ours(layout)
 
 
+@pytest.mark.usefixtures("impatient")
+def test_a_link_to_nothing(tmp_path: Path) -> None:
+    """No directory can be made in its place: it is refused, and not tried for ever."""
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "absent")
+    with pytest.raises(FileExistsError), hold(Layout(link)):
+        pass
+
+
 def test_brokers_that_were_left_alone(tmp_path: Path) -> None:
     """They run without anybody who holds the lock."""
     layout = made(tmp_path)
