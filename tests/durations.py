@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import find
+from hypothesis import strategies as st
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -52,6 +54,11 @@ class Measuring:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+
+    def pytest_collection_finish(self) -> None:
+        # In a fresh checkout hypothesis computes its tables of Unicode for the first text that it
+        # makes, over a second, which is not the cost of the test that comes first.
+        find(st.text(), lambda _: True)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
