@@ -52,7 +52,7 @@ from raftmq.metadata.clocks import DIFFERENCE_MS_MAX
 from raftmq.metadata.raft.engine.timing import Timing
 from raftmq.metadata.raft.settings import brief
 from raftmq.rpc.context import Listener
-from raftmq.rpc.protocol import RpcLimits
+from raftmq.rpc.protocol import RpcLimits, shared_hosts
 from raftmq.wire.messages.cluster import VOTERS_MAX
 
 if TYPE_CHECKING:
@@ -290,7 +290,8 @@ def session_problems(shortest_ms: int, longest_ms: int) -> Iterator[str]:
         )
 
 
-def voter_warnings(count: int) -> Iterator[str]:
+def voter_warnings(voters: Mapping[int, Address]) -> Iterator[str]:
+    count = len(voters)
     if count == 1:  # works, and every failure of its disk is final
         yield (
             "quorum.voters: a single voter: while it is down nothing can change, and with its disk"
@@ -300,6 +301,11 @@ def voter_warnings(count: int) -> Iterator[str]:
         yield (
             f"quorum.voters: {count} voters, an even number: {_tolerated(count)} may be down, which"
             f" {count - 1} would allow as well; take {count - 1} or {count + 1}"
+        )
+    for host, together in shared_hosts(voters).items():
+        yield (
+            f"quorum.voters: {' and '.join(map(str, together))} are on one host, {host}, and fail"
+            " together; give each voter a host of its own"
         )
 
 
@@ -451,7 +457,7 @@ class BrokerSettings:
     @property
     def warnings(self) -> list[str]:
         """Settings that work and are unwise: one line each, with the key."""
-        return list(voter_warnings(len(self.voters)))
+        return list(voter_warnings(self.voters))
 
     def key_of(self, address: Address) -> str:
         """The setting that makes this node listen there, for errors such as "address in use"."""

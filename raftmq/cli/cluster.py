@@ -1,15 +1,18 @@
-"""`raftmq cluster`: options of health, status and info: is it healthy, which broker leads what.
+"""`raftmq cluster`: options of health, status, leaders, info and configure.
 
-Owns options and help texts. The work is in `clusters/cluster_health` and `clusters/cluster_reads`,
-imported when a command runs: they bring the event loop and the client with them.
+Owns options and help texts. The work is in `clusters/cluster_health`, `clusters/cluster_reads` and
+`nodes/host_plan`, imported when a command runs: they bring the event loop and the client with them.
 """
 
 from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
 
 import rich_click as click
 
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.options import connection_options, epilog_of, output_option, yes_option
+from raftmq.extras import require_extra
 
 
 @click.group()
@@ -32,8 +35,8 @@ def cluster() -> None:
     brokers that do not answer), addresses (by broker id), leaderless and under_replicated (lists:
     topic, partition, missing, which are broker ids), fragile (a list: topic, replication_factor,
     min_insync_replicas, warning), wrong_clocks (a list: broker_id, ahead_ms), damaged (a list:
-    topic, partition, broker_id, offset, what; 500 of each broker at most) and damaged_count (of
-    all). What is not known is null.
+    topic, partition, broker_id, offset, what; 500 of each broker at most), damaged_count (of all)
+    and voters_together (ids of voters that share a host, by host). What is not known is null.
     """)
 )
 @click.option("--wait", is_flag=True, help="Until it is healthy, or --timeout is over.")
@@ -48,7 +51,8 @@ def health(wait: bool, watch: bool, output: str, timeout: float, bootstrap: str 
     the brokers agree. A broker that is stopping counts as down.
 
     A warning is no reason to be unhealthy: it names topics that one broker which is down would
-    stop, as they have one replica, or as acks=all needs all of theirs.
+    stop, as they have one replica, or as acks=all needs all of theirs; and voters that share a
+    host.
 
     Exit code 7 if something is not. With --wait, 5 if no broker has answered until --timeout.
     """
@@ -174,3 +178,83 @@ def info(output: str, timeout: float, bootstrap: str | None) -> int:
     from raftmq.cli.clusters.cluster_reads import show_info
 
     return show_info(bootstrap, timeout, as_json=output == "json")
+
+
+@cluster.command(
+    epilog=epilog_of("""
+    Examples:
+
+    raftmq cluster configure --id orders --host 10.0.0.1 --host 10.0.0.2 --host 10.0.0.3
+
+    raftmq cluster configure --id orders --host a --host b --host c --brokers-per-host 4 --into out
+    """)
+)
+@click.option("--id", "cluster_id", required=True, metavar="NAME", help="Of the cluster, for ever.")
+@click.option(
+    "--host",
+    "hosts",
+    required=True,
+    multiple=True,
+    metavar="HOST",
+    help="Address or name of a host, that all hosts and clients reach; once for each.",
+)
+@click.option(
+    "--brokers-per-host",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="A broker uses one core: about as many as half of a host's cores, the rest is for disks,"
+    " sockets and page cache.",
+)
+@click.option(
+    "--voters",
+    type=click.IntRange(1, 9),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Brokers in the quorum, for ever; each on a host of its own.",
+)
+@click.option(
+    "--directory",
+    type=click.Path(path_type=PurePosixPath),
+    default="/var/lib/raftmq",
+    show_default=True,
+    metavar="PATH",
+    help="On each host; of several brokers each has a node-ID of its own in it.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=9292,
+    show_default=True,
+    help="Of the first broker of a host for clients; the quorum's and the brokers' are the next"
+    " two, and each further broker has the three behind.",
+)
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=".",
+    show_default=True,
+    metavar="PATH",
+    help="Where to write, a folder for each host.",
+)
+def configure(
+    cluster_id: str,
+    hosts: tuple[str, ...],
+    brokers_per_host: int,
+    voters: int,
+    directory: PurePosixPath,
+    port: int,
+    into: Path,
+) -> int:
+    """Write the settings files of a new cluster, for one or more brokers on each host.
+
+    The host is the rack of its brokers, so no two replicas of a partition are on one host while
+    there are as many hosts as replicas. Nothing is contacted, and no file is replaced.
+    """
+    require_extra("broker", "raftmq cluster configure")  # it checks them as a node would
+    from raftmq.cli.nodes.host_plan import HostPlan, write_plan
+
+    plan = HostPlan(cluster_id, hosts, brokers_per_host, voters, directory, port)
+    return write_plan(plan, into)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING
 
 from raftmq.errors import InvalidConfig, MessageTooLarge, UnsupportedVersion
@@ -62,6 +62,26 @@ def parse_address(text: str) -> Address:
 
 def format_address(address: Address) -> str:
     return str(address)
+
+
+def shared_hosts(addresses: Mapping[int, Address]) -> dict[str, tuple[int, ...]]:
+    """Which nodes share a host, as their addresses tell it: ids by host, of two at least.
+
+    Loopback addresses are left out: a cluster that has them is on one machine, and meant to be.
+    """
+    hosts: dict[str, list[int]] = {}
+    for node_id, address in sorted(addresses.items()):
+        host = address.host.lower().rstrip(".")
+        if not _is_loopback(host):
+            hosts.setdefault(host, []).append(node_id)
+    return {host: tuple(nodes) for host, nodes in hosts.items() if len(nodes) > 1}
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:  # a name
+        return host == "localhost"
 
 
 def _host_problem(host: str, text: str) -> str:

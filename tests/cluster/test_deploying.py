@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.cluster
 
 DEPLOY = PROJECT / "deploy"
+HOSTS = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
 REPLACE = "quorum.replace=true"
 LONGER_THAN_SESSIONS_SECONDS = 8.0  # of brokers: after six seconds of silence one is given up
 
@@ -143,5 +145,58 @@ def test_a_fourth_broker(tmp_path: Path) -> None:
         cluster.work_until(20)
         view = cluster.wait_view("four brokers", lambda view: view.brokers == {1, 2, 3, 4})
         assert len(view.leaders) == 2
+        cluster.compare()
+        assert not cluster.ledger.findings
+
+
+class Configured(Deployed):
+    """The settings that `raftmq cluster configure` writes for three hosts with two brokers each."""
+
+    def __init__(self, root: Path) -> None:
+        hosts = [word for host in HOSTS for word in ("--host", host)]
+        words = ("cluster", "configure", "--id", "orders", *hosts, "--brokers-per-host", "2")
+        ask(*words, "--into", str(root / "plan"))
+        self._files = {path.name: path for path in (root / "plan").glob("*/node-*.toml")}
+        super().__init__(root, nodes=range(1, 7))
+
+    def _settings(self, node_id: int) -> str:
+        return self._files[f"node-{node_id}.toml"].read_text("utf-8")
+
+    def on_host(self, host: str) -> list[int]:
+        return [node for node in self.nodes if self._files[f"node-{node}.toml"].parent.name == host]
+
+
+def test_several_brokers_on_a_host(tmp_path: Path) -> None:
+    """No two replicas of a partition are on one host, so one that goes leaves each a leader and
+    enough replicas in sync, and takes no acknowledged record (A5.4, A13.3)."""
+    with Configured(tmp_path) as cluster:
+        cluster.start_all()
+        cluster.start_load()
+
+        def partitions() -> list[dict[str, Any]]:
+            said = ask("-b", str(cluster.address(1)), "topic", "describe", "spread", "-o", "json")
+            found: list[dict[str, Any]] = json.loads(said)["partitions"]
+            return found
+
+        ask("-b", str(cluster.address(1)), "topic", "create", "spread", "--partitions", "6")
+        hosts = [set(cluster.on_host(host)) for host in HOSTS]
+        for partition in partitions():
+            assert [len(host.intersection(partition["replicas"])) for host in hosts] == [1, 1, 1]
+        lost = sorted(hosts[1])
+        assert lost == [2, 5]
+        cluster.kill(lost)
+        cluster.work_until(20)
+        cluster.wait(
+            "two replicas in sync of each partition, one of which leads",
+            lambda: all(
+                len(one["isr"]) == 2
+                and one["leader"] in one["isr"]
+                and hosts[1].isdisjoint(one["isr"])
+                for one in partitions()
+            ),
+        )
+        cluster.start(lost)
+        cluster.wait_ready(lost)
+        cluster.wait_healthy()
         cluster.compare()
         assert not cluster.ledger.findings

@@ -212,6 +212,17 @@ def unit() -> ConfigParser:
     return parser
 
 
+def test_the_unit_of_several_nodes_on_a_host() -> None:
+    """As docs/DEPLOYING.md makes it: each instance has settings and variables of its own."""
+    [(old, new)] = re.findall(r"# sed 's\|(.*?)\|(.*?)\|' raftmq\.service >", PAGE)
+    text = UNIT.read_text("utf-8")
+    changed = [line.replace(old, new) for line in text.splitlines() if old in line]
+    assert [line.partition("=")[2] for line in changed] == [
+        "/opt/raftmq/bin/raftmq broker --config /etc/raftmq/node-%i.toml",
+        "-/etc/raftmq/node-%i.env",
+    ]
+
+
 def test_the_unit_gives_a_node_time_to_stop() -> None:
     """Longer than a stop in order; and what settings forbid is not tried again."""
     service = unit()["Service"]

@@ -147,11 +147,16 @@ def problems_of(health: Health) -> list[str]:
 
 
 def warnings_of(health: Health) -> list[str]:
-    """Topics that the loss of one broker would stop; they do not make it unhealthy."""
+    """What the loss of one broker or host would stop; it does not make the cluster unhealthy."""
     topics: dict[str, list[str]] = {}
     for one in health.fragile:
         topics.setdefault(one.warning, []).append(one.topic)
-    return [f"{_listed(names)}: {warning}" for warning, names in sorted(topics.items())]
+    found = [f"{_listed(names)}: {warning}" for warning, names in sorted(topics.items())]
+    for host, voters in sorted(health.voters_together.items()):
+        found.append(
+            f"voters {' and '.join(map(str, voters))} are on one host, {host}, and fail together"
+        )
+    return found
 
 
 def _at(health: Health, brokers: Sequence[int]) -> str:
@@ -200,4 +205,5 @@ def _object(health: Health) -> Row:
         "wrong_clocks": msgspec.to_builtins(health.wrong_clocks),
         "damaged": msgspec.to_builtins(health.damaged),
         "damaged_count": health.damaged_count,
+        "voters_together": {host: list(ids) for host, ids in health.voters_together.items()},
     }

@@ -71,7 +71,7 @@ def check_start(settings: BrokerSettings, *, is_trial: bool) -> str:
         if is_trial:
             problems += full
         else:
-            _tell_warnings(full)
+            tell_warnings(full)
     except RaftmqError as error:
         found = failure([error], settings)
         problems.append(str(found))
@@ -85,10 +85,11 @@ def check_start(settings: BrokerSettings, *, is_trial: bool) -> str:
 
 def warn(settings: BrokerSettings) -> None:
     """Say on stderr what works and is unwise, of the settings and of the limits."""
-    _tell_warnings((*settings.warnings, *limit_warnings()))
+    tell_warnings((*settings.warnings, *limit_warnings()))
 
 
-def _tell_warnings(warnings: Iterable[str]) -> None:
+def tell_warnings(warnings: Iterable[str]) -> None:
+    """A line on stderr for each."""
     for warning in warnings:
         with suppress(OSError):  # stderr is closed or full: no reason not to serve
             click.echo(f"raftmq: warning: {warning}", err=True)

@@ -41,6 +41,7 @@ from raftmq.errors import (
     error_for,
 )
 from raftmq.model import Address
+from raftmq.rpc.protocol import shared_hosts
 from raftmq.topic_config import replication_warning
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.cluster import DescribeCluster
@@ -284,6 +285,7 @@ def _health(details: ClusterDetails, reply: MetadataReply) -> Health:
         addresses={
             one.broker_id: one.address for one in details.brokers if one.address is not None
         },
+        voters_together=shared_hosts(details.voters),
     )
 
 

@@ -311,6 +311,8 @@ class Health:
         damaged: replicas, as reported by the brokers until they are repaired; 500 of each broker at
             most.
         damaged_count: of all.
+        voters_together: ids of voters of the quorum that share a host, and so fail together, by
+            that host. No fault, as `fragile`; loopback addresses are no host here.
     """
 
     cluster_id: str
@@ -327,6 +329,7 @@ class Health:
     addresses: Mapping[int, Address] = field(default_factory=dict)
     damaged: tuple[DamagedReplica, ...] = ()
     damaged_count: int = 0
+    voters_together: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def is_healthy(self) -> bool:

@@ -316,6 +316,25 @@ def test_numbers_of_voters_that_are_unwise(count: int, warned: list[str]) -> Non
     assert settings.warnings == warned
 
 
+@pytest.mark.parametrize(
+    ("hosts", "told"),
+    [
+        (["a", "b", "A."], "1 and 3 are on one host, a, and fail together"),
+        (["10.0.0.1"] * 3, "1 and 2 and 3 are on one host, 10.0.0.1, and fail together"),
+        (["127.0.0.1", "127.0.0.1", "localhost"], None),
+        (["a", "b", "c"], None),
+    ],
+)
+def test_voters_of_one_host(hosts: list[str], told: str | None) -> None:
+    """Warned of, unless all is on one machine, which loopback addresses tell (A13.3)."""
+    voters = {str(at): f"{host}:{9293 + at}" for at, host in enumerate(hosts, 1)}
+    node = {"id": 1, "cluster_id": "a", "directory": "/a"}
+    listeners = [{"name": BROKERS, "bind": "host1:9290"}]
+    settings = parse_settings({"node": node, "quorum": {"voters": voters}, "listeners": listeners})
+    way_out = "; give each voter a host of its own"
+    assert settings.warnings == ([f"quorum.voters: {told}{way_out}"] if told else [])
+
+
 def test_too_many_voters() -> None:
     """A greeting has room for 99 of them."""
     voters = {str(voter): f"host{voter}:9293" for voter in range(100)}

@@ -105,6 +105,14 @@ def test_topics_that_one_broker_stops(here: Here) -> None:
     assert row["fragile"][1]["replication_factor"] == row["fragile"][1]["min_insync_replicas"] == 2
 
 
+def test_voters_that_share_a_host(here: Here) -> None:
+    """A warning, and no reason to be unhealthy."""
+    here.bureau.voters = (VoterAddress(1, "h", 9001), VoterAddress(3, "h", 9002))
+    told = "  warning: voters 1 and 3 are on one host, h, and fail together"
+    assert told in here.run("health").stdout.splitlines()
+    assert json.loads(here.run("health -o json").stdout)["voters_together"] == {"h": [1, 3]}
+
+
 def test_a_damaged_replica(here: Here) -> None:
     """Where, and what its broker has found; also where nobody else has it."""
     topic_id = here.bureau.world.topics["t"].topic_id
