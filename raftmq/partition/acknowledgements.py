@@ -7,6 +7,7 @@ in the page cache, as the topic's durability says. No task waits per request (de
 
 from __future__ import annotations
 
+from collections import defaultdict
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
@@ -61,13 +62,17 @@ class Waiter:
 
 
 class OffsetWaiters:
+    """Attributes:
+    heap: offset, number and waiter, the lowest offset first.
+    """
+
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Waiter]] = []
+        self.heap: list[tuple[int, int, Waiter]] = []
         self._numbers = count()  # breaks ties in the heap: waiters cannot be compared
 
     def __len__(self) -> int:
         """Including waiters that were abandoned and are still in the heap."""
-        return len(self._heap)
+        return len(self.heap)
 
     def add(
         self, offset: int, on_end: Callable[[RaftmqError | None], None], *, deadline: float
@@ -77,16 +82,16 @@ class OffsetWaiters:
         were called with.
         """
         waiter = Waiter(deadline, on_end)
-        heappush(self._heap, (offset, next(self._numbers), waiter))
+        heappush(self.heap, (offset, next(self._numbers), waiter))
         return waiter
 
     def release(self, offset: int, error: RaftmqError | None = None) -> None:
         """End those that wait for `offset` or less, with `error` if there is one."""
-        while self._heap and self._heap[0][0] <= offset:
-            heappop(self._heap)[2].end(error)
+        while self.heap and self.heap[0][0] <= offset:
+            heappop(self.heap)[2].end(error)
 
     def fail(self, error: RaftmqError) -> None:
-        waiting, self._heap = self._heap, []  # first, as a callback may add a waiter
+        waiting, self.heap = self.heap, []  # first, as a callback may add a waiter
         for _, _, waiter in waiting:
             waiter.end(error)
 
@@ -94,13 +99,13 @@ class OffsetWaiters:
         """End waiters whose deadline has passed, and drop those that were abandoned: `release`
         drops them only when offsets are acknowledged, and for a while none may be.
         """
-        for offset, _, waiter in self._heap:
+        for offset, _, waiter in self.heap:
             if waiter.deadline <= now:
                 waiter.end(RequestTimedOut(f"offset {offset} was not acknowledged in time"))
-        waiting = [entry for entry in self._heap if not entry[2].is_over]
-        if len(waiting) < len(self._heap):  # else the heap stays as it is: the usual case
+        waiting = [entry for entry in self.heap if not entry[2].is_over]
+        if len(waiting) < len(self.heap):  # else the heap stays as it is: the usual case
             heapify(waiting)
-            self._heap = waiting
+            self.heap = waiting
 
 
 # -- Acknowledgements -----------------------------------------------------------------------------
@@ -111,7 +116,7 @@ class Acknowledgements:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._waiters: dict[int, OffsetWaiters] = {}  # by acks
+        self._waiters: defaultdict[int, OffsetWaiters] = defaultdict(OffsetWaiters)  # by acks
 
     def check(self, leader: Leader, acks: int) -> None:
         """
@@ -133,7 +138,6 @@ class Acknowledgements:
 
     def add(
         self,
-        leader: Leader,
         end_offset: int,
         acks: int,
         on_end: Callable[[RaftmqError | None], None],
@@ -143,17 +147,16 @@ class Acknowledgements:
         """Have `on_end` called once everything before `end_offset` is held as `acks` demands, which
         it is not yet; or with an error: RequestTimedOut after `deadline`, see `release` and `fail`.
         """
-        assert end_offset > reached(leader, acks), "nothing to wait for"
-        waiters = self._waiters.setdefault(acks, OffsetWaiters())
-        return waiters.add(end_offset, on_end, deadline=deadline)
+        return self._waiters[acks].add(end_offset, on_end, deadline=deadline)
 
     def release(self, leader: Leader) -> None:
         """Answer the requests whose records are held: with NotEnoughReplicasAfterAppend if by
         fewer than min.insync.replicas.
         """
         for acks, waiters in self._waiters.items():
-            if waiters:  # none waits with these acks: spare the sorting of offsets
-                waiters.release(reached(leader, acks), self._shortfall(leader, acks))
+            # None waits with these acks: spare the sorting of offsets.
+            if waiters.heap and waiters.heap[0][0] <= (end := reached(leader, acks)):
+                waiters.release(end, self._shortfall(leader, acks))
 
     def _shortfall(self, leader: Leader, acks: int) -> RaftmqError | None:
         if acks != ACKS_ALL or leader.has_min_isr:  # acks=k promises nothing about min ISR

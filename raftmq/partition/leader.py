@@ -123,13 +123,6 @@ LeaderEffect: TypeAlias = HighWatermarkRose | ProposeIsr
 NEVER = float("-inf")  # before any time: a follower outside the ISR lags until it has caught up
 
 
-class _Mark(NamedTuple):
-    """Where the leader's log ended at some time; the follower has yet to hold that much."""
-
-    at: float
-    log_end_offset: int
-
-
 class FollowerProgress:
     """Attributes:
     broker_epoch: of the newest process that fetched; None before the first fetch.
@@ -144,7 +137,8 @@ class FollowerProgress:
         self.fetch_offset = 0
         self.held_offset = 0
         self._caught_up_at = caught_up_at
-        self._mark = _Mark(NEVER, 0)
+        # Where the leader's log ended at some time: the follower has yet to hold that much.
+        self._marked_at, self._marked_offset = NEVER, 0
 
     def on_fetch(self, broker_epoch: int, fetch_offset: int) -> None:
         """A fetch that did not diverge."""
@@ -154,7 +148,8 @@ class FollowerProgress:
         if broker_epoch != known:  # a restarted broker holds nothing until it reports it
             self.broker_epoch, self.held_offset = broker_epoch, 0
         self.has_fetched, self.fetch_offset = True, fetch_offset
-        self.held_offset = min(self.held_offset, fetch_offset)
+        if self.held_offset > fetch_offset:  # its log was cut
+            self.held_offset = fetch_offset
 
     def on_diverging(self) -> None:
         """It is about to truncate its log: its earlier offsets are void."""
@@ -163,7 +158,8 @@ class FollowerProgress:
 
     def on_held(self, held_offset: int) -> None:
         """Never beyond what a fetch has shown to agree; never less than it reported before."""
-        self.held_offset = max(self.held_offset, min(held_offset, self.fetch_offset))
+        if held_offset > self.held_offset:
+            self.held_offset = min(held_offset, self.fetch_offset)
 
     def look(self, *, log_end_offset: int, now: float) -> None:
         """After each report of it: note at what time it held all that the leader had.
@@ -172,10 +168,11 @@ class FollowerProgress:
         leader never holds the log end, and reports more often than that: it lags by 50 ms.
         """
         if self.held_offset >= log_end_offset:  # it holds everything: caught up now
-            self._caught_up_at, self._mark = now, _Mark(now, log_end_offset)
-        elif self.held_offset >= self._mark.log_end_offset:  # it holds what the leader had then
-            self._caught_up_at = max(self._caught_up_at, self._mark.at)
-            self._mark = _Mark(now, log_end_offset)
+            self._caught_up_at = self._marked_at = now
+            self._marked_offset = log_end_offset
+        elif self.held_offset >= self._marked_offset:  # it holds what the leader had then
+            self._caught_up_at = max(self._caught_up_at, self._marked_at)
+            self._marked_at, self._marked_offset = now, log_end_offset
 
     def lags(self, *, log_end_offset: int, now: float, lag_seconds_max: float) -> bool:
         # One that holds everything never lags, however long it is silent: nothing was appended.
@@ -210,6 +207,7 @@ class Diverged(NamedTuple):
 class Leader:
     """Attributes:
     assignment: the newest committed one of this epoch.
+    leader_epoch: the one that this object leads in.
     log_end_offset, held_end_offset: of the own log.
     high_watermark: consumers read what is below.
     epoch_start_offset: where this epoch began; everything before it is of earlier leaders.
@@ -233,6 +231,7 @@ class Leader:
         assert assignment.leader == broker_id, f"{broker_id} does not lead {assignment}"
         assert high_watermark <= log_end_offset, "the high watermark is beyond the log"
         self.broker_id, self.assignment = broker_id, assignment
+        self.leader_epoch = assignment.leader_epoch
         self.log_end_offset = self.epoch_start_offset = log_end_offset
         self.held_end_offset, self.high_watermark = held_end_offset, high_watermark
         self._lag_seconds_max, self._epoch_of = lag_seconds_max, epoch_of
@@ -242,10 +241,6 @@ class Leader:
         self._know_followers(now)
 
     # -- questions -------------------------------------------------------------------------
-
-    @property
-    def leader_epoch(self) -> int:
-        return self.assignment.leader_epoch
 
     @property
     def is_established(self) -> bool:
@@ -273,9 +268,8 @@ class Leader:
 
         Zero while fewer are in the ISR.
         """
-        others = [
-            self._held_by(member) for member in self.assignment.isr if member != self.broker_id
-        ]
+        isr = self.assignment.isr
+        others = [one.held_offset for member, one in self._progress.items() if member in isr]
         if count - 1 > len(others):  # the ISR has shrunk since `acks` was checked
             return 0
         held = sorted(others, reverse=True)[: count - 1]
@@ -286,6 +280,9 @@ class Leader:
     ) -> Diverged | None:
         """Where the log of a follower (or what a consumer has read) diverges from ours, given the
         epoch and offset at which it ends."""
+        # The usual case: read from this very leader, whose epoch is the log's latest.
+        if last_fetched_epoch == self.leader_epoch and fetch_offset <= self.log_end_offset:
+            return None
         if last_fetched_epoch < 0:  # its log is empty, or its epoch table does not reach its end
             is_beyond = fetch_offset > self.log_end_offset
             return Diverged(epochs.latest, self.log_end_offset) if is_beyond else None
@@ -298,15 +295,15 @@ class Leader:
 
     # -- what happens ----------------------------------------------------------------------
 
-    def on_append(self, log_end_offset: int) -> list[LeaderEffect]:
+    def on_append(self, log_end_offset: int) -> None:
         assert log_end_offset >= self.log_end_offset, "a leader's log only grows"
         self.log_end_offset = log_end_offset
-        return []
 
     def on_held(self, held_end_offset: int) -> list[LeaderEffect]:
         """The own log holds more; never more than `on_append` has reported."""
         assert held_end_offset <= self.log_end_offset, "held before it was appended"
-        self.held_end_offset = max(self.held_end_offset, held_end_offset)
+        if held_end_offset > self.held_end_offset:
+            self.held_end_offset = held_end_offset
         return self._raise_high_watermark()
 
     def on_fetch(
@@ -376,27 +373,26 @@ class Leader:
     # -- the high watermark ----------------------------------------------------------------
 
     def _raise_high_watermark(self) -> list[LeaderEffect]:
+        held = self.held_end_offset
+        if held <= self.high_watermark:
+            return []  # the leader counts, too: the common case while its own sync is in progress
+        for progress in self._counting():
+            if progress.held_offset <= self.high_watermark:  # it does not hold more yet
+                return []
+            held = min(held, progress.held_offset)
         if not self.has_min_isr:
             return []  # L4
-        if self.held_end_offset <= self.high_watermark:
-            return []  # the leader counts, too: the common case while its own sync is in progress
-        held = min(map(self._held_by, self._counting()))
-        if held <= self.high_watermark:  # a follower that counts does not hold more yet
-            return []
         self.high_watermark = held
         assert self.high_watermark <= self.log_end_offset, "L1"
         return [HighWatermarkRose(held)]
 
-    def _counting(self) -> Iterable[int]:
-        """The replicas that have to hold a record before it is committed (L2, L3)."""
+    def _counting(self) -> Iterable[FollowerProgress]:
+        """The followers that have to hold a record before it is committed (L2, L3)."""
+        progress = self._progress
         if self._pending is None and len(self.assignment.isr) == len(self.assignment.replicas):
-            return self.assignment.isr  # the common case, without building a set: all are in it
-        return {*self.maximal_isr, *filter(self._is_about_to_join, self._progress)}
-
-    def _held_by(self, member: int) -> int:
-        if member == self.broker_id:
-            return self.held_end_offset
-        return self._progress[member].held_offset
+            return progress.values()  # the common case, without building a set: all are in sync
+        counting = {*self.maximal_isr, *filter(self._is_about_to_join, progress)}
+        return [progress[member] for member in counting if member != self.broker_id]
 
     # -- the in-sync set -------------------------------------------------------------------
 
@@ -414,6 +410,8 @@ class Leader:
     def _after_word_of(self, follower: int, now: float) -> list[LeaderEffect]:
         self._now = now
         self._progress[follower].look(log_end_offset=self.log_end_offset, now=now)
+        if follower in self.assignment.isr:  # the usual case: it need not join
+            return self._raise_high_watermark()
         return self._maybe_expand(follower) + self._raise_high_watermark()
 
     def _maybe_propose(self) -> list[LeaderEffect]:

@@ -77,6 +77,8 @@ class Replica:
     high_watermark: everything before it is committed.
     leader_start_offset: of a follower: where the leader's log starts, by its last fetch response.
     watchers: notified of new data until they are removed; a dict, to keep the order.
+    is_closed: this broker does not host the partition any more: references to it should be dropped,
+        as they keep the log's files open.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class Replica:
         self._cutting = trio.Lock()
         self._tokens = count(1)
         self._is_cutting = False
-        self._is_closed = False
+        self.is_closed = False
         self._spent_epoch = -1  # the last epoch that it led with a log that was replaced since
         self._watch(log)
 
@@ -214,19 +216,13 @@ class Replica:
         """End the role, after a truncation or change of roles that is in progress."""
         async with self._cutting:  # until a truncation or change of roles has ended
             self._end_role()
-            self._is_closed = True
+            self.is_closed = True
             # Breaks the reference cycle with the log, which would keep its files open until the
             # garbage collector runs.
             self._unwatch(self.log)
         self._notify_watchers()
 
     # -- a log that is repaired ------------------------------------------------------------
-
-    @property
-    def is_closed(self) -> bool:
-        """This broker does not host the partition any more: references to it should be dropped, as
-        they keep the log's files open."""
-        return self._is_closed
 
     @property
     def needs_epoch(self) -> bool:
@@ -241,7 +237,7 @@ class Replica:
         async with self._cutting:  # until a truncation or change of roles has ended
             if self.leader is not None:
                 self._spent_epoch = self.leader.leader_epoch  # invariant 4
-            if self._is_closed:
+            if self.is_closed:
                 self.log = log  # to be deleted with its folder, so it gets no role
                 return
             self._end_role()
@@ -358,7 +354,7 @@ class Replica:
         return fenced
 
     def _on_appended(self, leader: Leader) -> None:
-        self._perform(leader.on_append(self.log.log_end_offset))
+        leader.on_append(self.log.log_end_offset)
         self._on_held()
         self._notify_watchers()
 
@@ -390,7 +386,7 @@ class Replica:
         if end_offset <= reached(leader, acks):  # held already, as with acks=1 and page_cache
             on_end(None)
             return None
-        return self._acks.add(leader, end_offset, acks, on_end, deadline=deadline)
+        return self._acks.add(end_offset, acks, on_end, deadline=deadline)
 
     def has_acks(self, end_offset: int, *, acks: int, leader_epoch: int) -> bool:
         """Whether everything before `end_offset` is held already. False as well when that epoch

@@ -101,7 +101,7 @@ class Leading:
         self.log.append([Record(self.leader_epoch, value)])
         self.say(f"appends {value} at {self.log.end - 1}")
         self._waiting.append(Waiting(value, acks, self.log.end, reply))
-        self.perform(self.rules.on_append(self.log.end))
+        self.rules.on_append(self.log.end)
         self.process.on_written(self.log)
         self.on_held()
 

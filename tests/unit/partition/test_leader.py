@@ -44,7 +44,8 @@ def a_leader(
 
 
 def write(leader: Leader, end: int) -> list[LeaderEffect]:
-    return [*leader.on_append(end), *leader.on_held(end)]
+    leader.on_append(end)
+    return leader.on_held(end)
 
 
 def follow(leader: Leader, follower: int, offset: int, *, now: float = 0.0) -> list[LeaderEffect]:
