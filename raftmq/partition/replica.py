@@ -356,7 +356,8 @@ class Replica:
     def _on_appended(self, leader: Leader) -> None:
         leader.on_append(self.log.log_end_offset)
         self._on_held()
-        self._notify_watchers()
+        for watcher in list(self.watchers):
+            watcher.on_append(self.key)
 
     def on_acks(
         self,
@@ -397,7 +398,13 @@ class Replica:
         return end_offset <= reached(leader, acks)
 
     def on_replica_fetch(
-        self, follower: int, broker_epoch: int, fetch: FetchFromLeader, *, leader_epoch: int
+        self,
+        follower: int,
+        broker_epoch: int,
+        fetch: FetchFromLeader,
+        *,
+        leader_epoch: int,
+        now: float,
     ) -> Diverged | None:
         """A follower fetches; None: its log is a prefix of ours, and it gets what follows.
 
@@ -412,7 +419,6 @@ class Replica:
         if diverged:  # it will truncate, so its offsets count for nothing until the next fetch
             self._perform(leader.on_diverging_fetch(follower))
             return diverged
-        now = trio.current_time()
         self._perform(leader.on_fetch(follower, broker_epoch, fetch.fetch_offset, now=now))
         return None
 
@@ -433,11 +439,10 @@ class Replica:
         return leader.divergence(last_fetched_epoch, fetch_offset, self.log.epochs)
 
     def on_replica_progress(
-        self, follower: int, broker_epoch: int, held_offset: int, *, leader_epoch: int
+        self, follower: int, broker_epoch: int, held_offset: int, *, leader_epoch: int, now: float
     ) -> None:
         """The follower holds everything before `held_offset`; errors as in `on_replica_fetch`."""
         leader = self._leading_for(follower, leader_epoch)
-        now = trio.current_time()
         self._perform(leader.on_progress(follower, broker_epoch, held_offset, now=now))
 
     def _leading_for(self, follower: int, leader_epoch: int) -> Leader:
@@ -517,9 +522,8 @@ class Replica:
         self.leader_start_offset = fetched.log_start_offset
         end_offset = self.log.log_end_offset
         self._perform(follower.on_appended(fetched.high_watermark, log_end_offset=end_offset))
-        if fetched.data:  # the log grew: report what is held, wake up readers
+        if fetched.data:  # the log grew: report what is held
             self._on_held()
-            self._notify_watchers()
 
     @property
     def lags_log_start(self) -> bool:
@@ -645,7 +649,8 @@ class Replica:
             match effect:
                 case HighWatermarkRose(high_watermark):
                     self.high_watermark = high_watermark
-                    self._notify_watchers()
+                    for watcher in list(self.watchers):
+                        watcher.on_high_watermark(self.key)
                 case ProposeIsr():
                     self._environment.propose_isr(self.key, effect)
         if self.leader:  # not only after effects: a new assignment may end waits, too

@@ -20,10 +20,17 @@ class PartitionKey(NamedTuple):
 
 
 class Watcher(Protocol):
-    """Notified when a partition may have new records to read: a long poll, for example."""
+    """Notified when a partition may have new records to read: a long poll, for example. None of
+    these may wait."""
+
+    def on_append(self, key: PartitionKey) -> None:
+        """The log grew; the high watermark has not risen yet."""
+
+    def on_high_watermark(self, key: PartitionKey) -> None:
+        """It rose."""
 
     def on_news(self, key: PartitionKey) -> None:
-        """The log grew, the high watermark rose, or the role changed. Must not wait."""
+        """Anything else: the role, or where the log starts; the replica may have been closed."""
 
 
 class FetchedFromLeader(NamedTuple):

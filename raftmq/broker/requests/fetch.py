@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from raftmq.broker.requests.delayed_fetch import AnswerLimits, DelayedFetch, PartitionView
-from raftmq.broker.requests.fetch_sessions import AnsweredBounds, FetchSessions
+import trio
+
+from raftmq.broker.requests.delayed_fetch import DelayedFetch
+from raftmq.broker.requests.fetch_sessions import FetchSessions, PartitionView
 from raftmq.errors import (
     InvalidRequest,
     OffsetOutOfRange,
@@ -30,7 +32,11 @@ if TYPE_CHECKING:
     from random import Random
 
     from raftmq.broker.replication.replicas import Replicas
-    from raftmq.broker.requests.fetch_sessions import FetchPurgatory, SessionPartition
+    from raftmq.broker.requests.fetch_sessions import (
+        FetchPurgatory,
+        FetchSession,
+        SessionPartition,
+    )
     from raftmq.partition.leader import Diverged
     from raftmq.partition.replica import Replica
     from raftmq.partition.storage.directory import LogDirectory
@@ -38,7 +44,6 @@ if TYPE_CHECKING:
     from raftmq.rpc.reply import PendingReply
     from raftmq.rpc.server import Handlers
     from raftmq.wire.batch.header import Buffer
-    from raftmq.wire.messages.fetch import FetchPartition
     from raftmq.wire.messages.replicate import PartitionProgress
 
 
@@ -50,8 +55,6 @@ class FetchRequests:
     sessions: of consumers.
     """
 
-    tells_bounds = False  # a consumer has no use for a high watermark without records
-
     def __init__(
         self,
         hosting: Replicas,
@@ -60,39 +63,41 @@ class FetchRequests:
         random: Random,
     ) -> None:
         self._hosting, self._directory, self._waiting = hosting, directory, waiting
-        self.sessions = FetchSessions(random)
+        self.sessions = FetchSessions(random, are_followers=False)
 
     def handlers(self) -> Handlers:
         return {Fetch: self.fetch}
 
     def fetch(self, context: RequestContext, request: Fetch, _payload: Buffer) -> PendingReply:
         """Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch."""
-        session = self.sessions.enter(request.session_id, request.session_epoch, context.principal)
+        now = trio.current_time()
+        session = self.sessions.enter(
+            request.session_id, request.session_epoch, context.principal, now
+        )
         session.forget(request.forgotten)
         for wanted in request.partitions:
             session.name(wanted)
-        limits = AnswerLimits(request.max_wait_ms, request.bytes_min, request.bytes_max)
         return DelayedFetch(
-            session, self, self._hosting, self._directory, self._waiting, limits
-        ).start()
+            session, self, self._hosting, self._directory, self._waiting, request, now
+        ).start(now)
 
     def look(self, replica: Replica, partition: SessionPartition) -> PartitionView:
         """Raises RaftmqError: the answer in place of records."""
         wanted, log = partition.wanted, replica.log
         leader = replica.leading(wanted.leader_epoch)
-        bounds = AnsweredBounds(replica.high_watermark, log.log_start_offset)
+        end_offset, start_offset = replica.high_watermark, log.log_start_offset
         # Below the log start there is no epoch to compare: out of range says it better.
-        if wanted.fetch_offset >= log.log_start_offset and wanted.last_fetched_epoch >= 0:
+        if wanted.fetch_offset >= start_offset and wanted.last_fetched_epoch >= 0:
             diverged = replica.divergence(leader, wanted.last_fetched_epoch, wanted.fetch_offset)
             if diverged:  # the consumer has read what this log does not have
-                return PartitionView(0, bounds, diverged)
+                return PartitionView(0, end_offset, start_offset, diverged)
         # The log end itself is fine: the next record will come there.
-        if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
+        if not start_offset <= wanted.fetch_offset <= log.log_end_offset:
             raise OffsetOutOfRange(
-                f"{log.name} has offsets from {log.log_start_offset} to {replica.high_watermark}, "
+                f"{log.name} has offsets from {start_offset} to {end_offset}, "
                 f"not {wanted.fetch_offset}"
             )
-        return PartitionView(replica.high_watermark, bounds)
+        return PartitionView(end_offset, end_offset, start_offset)
 
 
 # -- Replica fetches ------------------------------------------------------------------------------
@@ -111,8 +116,6 @@ class ReplicaFetchRequests:
     sessions: of followers, one for each broker that follows a partition here.
     """
 
-    tells_bounds = True  # the follower's own high watermark follows it
-
     def __init__(
         self,
         hosting: Replicas,
@@ -125,7 +128,7 @@ class ReplicaFetchRequests:
         """`registered_epoch(broker)`: its broker epoch in the metadata, also if it is fenced."""
         self._hosting, self._directory, self._waiting = hosting, directory, waiting
         self._registered_epoch = registered_epoch
-        self.sessions = FetchSessions(random)
+        self.sessions = FetchSessions(random, are_followers=True)
 
     def handlers(self) -> Handlers:
         return {
@@ -139,19 +142,22 @@ class ReplicaFetchRequests:
         self, _context: RequestContext, request: ReplicaFetch, _payload: Buffer
     ) -> PendingReply:
         """Raises StaleBrokerEpoch, FetchSessionIdNotFound, InvalidFetchSessionEpoch."""
+        now = trio.current_time()
         self._check_epoch(request.broker_id, request.broker_epoch)
-        session = self.sessions.enter(
-            request.session_id, request.session_epoch, (request.broker_id, request.broker_epoch)
-        )
+        owner = request.broker_id, request.broker_epoch
+        session = self.sessions.enter(request.session_id, request.session_epoch, owner, now)
         session.forget(request.forgotten)
         for wanted in request.partitions:
             partition = session.name(wanted)
-            partition.verdict = self._verdict(request, wanted)
-        self._take_all(request, request.held)
-        limits = AnswerLimits(request.max_wait_ms, request.bytes_min, request.bytes_max)
+            try:
+                partition.diverged = self._verdict(request, session, partition, now)
+            # Kept until the answer, without the frames that hold the batch in memory.
+            except RaftmqError as error:
+                partition.refusal = without_frames(error)
+        self._take_all(request, request.held, now)
         return DelayedFetch(
-            session, self, self._hosting, self._directory, self._waiting, limits
-        ).start()
+            session, self, self._hosting, self._directory, self._waiting, request, now
+        ).start(now)
 
     def _check_epoch(self, broker_id: int, broker_epoch: int) -> None:
         known = self._registered_epoch(broker_id)
@@ -163,33 +169,32 @@ class ReplicaFetchRequests:
             )
 
     def _verdict(
-        self, request: ReplicaFetch, wanted: FetchPartition
-    ) -> Diverged | RaftmqError | None:
+        self, request: ReplicaFetch, session: FetchSession, partition: SessionPartition, now: float
+    ) -> Diverged | None:
+        wanted = partition.wanted
         # Consumers may leave the epoch out; a follower in the wrong epoch would be counted.
         if wanted.leader_epoch == ABSENT:
-            return InvalidRequest("a follower has to say which leader epoch it means")
-        try:
-            return self._hosting.get(wanted.topic_id, wanted.partition).on_replica_fetch(
-                request.broker_id,
-                request.broker_epoch,
-                FetchedFrom(NO_TOKEN, wanted.fetch_offset, wanted.last_fetched_epoch),
-                leader_epoch=wanted.leader_epoch,
-            )
-        # Kept until the answer, without the frames that hold the batch in memory.
-        except RaftmqError as error:
-            return without_frames(error)
+            raise InvalidRequest("a follower has to say which leader epoch it means")
+        return session.replica_of(partition, self._hosting).on_replica_fetch(
+            request.broker_id,
+            request.broker_epoch,
+            FetchedFrom(NO_TOKEN, wanted.fetch_offset, wanted.last_fetched_epoch),
+            leader_epoch=wanted.leader_epoch,
+            now=now,
+        )
 
     def look(self, replica: Replica, partition: SessionPartition) -> PartitionView:
         """Raises RaftmqError: the answer in place of records."""
-        wanted, verdict, log = partition.wanted, partition.verdict, replica.log
-        if isinstance(verdict, RaftmqError):  # the fetch was refused by the leader's rules
-            raise error_for(verdict.code, str(verdict))  # not the one that is kept, see `_verdict`
+        wanted, refusal, log = partition.wanted, partition.refusal, replica.log
+        if refusal is not None:  # the fetch was refused by the leader's rules
+            raise error_for(refusal.code, str(refusal))  # a new one: that one is kept
         replica.leading(wanted.leader_epoch)
         # Checked again now: it may have been deleted since the verdict.
         if wanted.fetch_offset < log.log_start_offset:
             raise OffsetOutOfRange(f"{log.name} starts at {log.log_start_offset}")
-        bounds = AnsweredBounds(replica.high_watermark, log.log_start_offset)
-        return PartitionView(log.log_end_offset, bounds, verdict)
+        return PartitionView(
+            log.log_end_offset, replica.high_watermark, log.log_start_offset, partition.diverged
+        )
 
     # -- progress --------------------------------------------------------------------------
 
@@ -202,22 +207,23 @@ class ReplicaFetchRequests:
         except StaleBrokerEpoch as error:
             logger.debug("progress dropped: broker=%d reason=%s", request.broker_id, error)
         else:
-            self._take_all(request, request.partitions)
+            self._take_all(request, request.partitions, trio.current_time())
 
     def _take_all(
-        self, request: ReplicaFetch | ReplicaProgress, progress: Iterable[PartitionProgress]
+        self,
+        request: ReplicaFetch | ReplicaProgress,
+        progress: Iterable[PartitionProgress],
+        now: float,
     ) -> None:
         for said in progress:
             try:
-                self._take(request, said)
+                self._hosting.get(said.topic_id, said.partition).on_replica_progress(
+                    request.broker_id,
+                    request.broker_epoch,
+                    said.held_offset,
+                    leader_epoch=said.leader_epoch,
+                    now=now,
+                )
             # A partition may have moved since; the other partitions' progress still counts.
             except RaftmqError as error:
                 logger.debug("progress dropped: broker=%d reason=%s", request.broker_id, error)
-
-    def _take(self, request: ReplicaFetch | ReplicaProgress, said: PartitionProgress) -> None:
-        self._hosting.get(said.topic_id, said.partition).on_replica_progress(
-            request.broker_id,
-            request.broker_epoch,
-            said.held_offset,
-            leader_epoch=said.leader_epoch,
-        )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable
     from random import Random
 
+    from raftmq.broker.replication.replicas import Replicas
     from raftmq.errors import RaftmqError
     from raftmq.partition.leader import Diverged
     from raftmq.partition.replica import Replica
@@ -38,34 +39,42 @@ IDLE_SECONDS = 120.0  # two of the longest long polls
 ID_BITS = 53  # not to be guessed, nor given out again by a later process
 
 
-class AnsweredBounds(NamedTuple):
-    """Offsets in the last answer to a reader; a new answer is due when they differ."""
+class PartitionView(NamedTuple):
+    """What a reader may see of a partition now; records up to `end_offset`, unless it diverged."""
 
+    end_offset: int
     high_watermark: int
     log_start_offset: int
+    diverged: Diverged | None = None
 
 
 class SessionPartition:
     """Attributes:
     wanted: the reader's last words about the partition.
     replica: the one that is watched.
-    told: None before the first answer.
+    told: what the last answer showed; None before the first one.
     rests: no answer before the reader names it again.
-    verdict: what the leader's rules said to a follower's fetch; None for consumers.
+    diverged, refusal: what the leader's rules said to a follower's fetch; None for consumers.
     """
 
-    __slots__ = ("replica", "rests", "told", "verdict", "wanted")
+    __slots__ = ("diverged", "key", "refusal", "replica", "rests", "told", "wanted")
 
-    def __init__(self, wanted: FetchPartition) -> None:
-        self.wanted = wanted
+    def __init__(self, key: PartitionKey, wanted: FetchPartition) -> None:
+        self.key, self.wanted = key, wanted
         self.replica: Replica | None = None
-        self.told: AnsweredBounds | None = None
+        self.told: PartitionView | None = None
         self.rests = False
-        self.verdict: Diverged | RaftmqError | None = None
+        self.diverged: Diverged | None = None
+        self.refusal: RaftmqError | None = None
 
-    @property
-    def key(self) -> PartitionKey:
-        return PartitionKey(self.wanted.topic_id, self.wanted.partition)
+    def has_new_bounds(self, seen: PartitionView) -> bool:
+        """Whether the reader has not been told these; always so before the first answer."""
+        told = self.told
+        return (
+            told is None
+            or told.high_watermark != seen.high_watermark
+            or told.log_start_offset != seen.log_start_offset
+        )
 
 
 class FetchSession:
@@ -73,17 +82,18 @@ class FetchSession:
 
     Attributes:
         session_id: NO_SESSION for one that ends with its answer.
+        is_follower: it reads what is not committed yet, and learns each new high watermark.
         partitions: all of them.
         news: partitions that may have new data, in the order in which they are read.
         turn: the request being answered; at most one.
     """
 
-    def __init__(self, session_id: int, owner: Hashable) -> None:
-        self.session_id, self.owner = session_id, owner
+    def __init__(self, session_id: int, owner: Hashable, *, is_follower: bool, now: float) -> None:
+        self.session_id, self.owner, self.is_follower = session_id, owner, is_follower
         self.next_epoch = 1
-        self.used_at = trio.current_time()
+        self.used_at = now
         self.partitions: dict[PartitionKey, SessionPartition] = {}
-        self.news: dict[PartitionKey, None] = {}
+        self.news: dict[PartitionKey, SessionPartition] = {}
         self.turn: WaitingFetch | None = None
 
     def begin(self, turn: WaitingFetch) -> None:
@@ -92,10 +102,10 @@ class FetchSession:
         if before is not None:  # its answer could only be late
             before.on_superseded()
 
-    def end(self, turn: WaitingFetch) -> None:
+    def end(self, turn: WaitingFetch, now: float) -> None:
         if self.turn is turn:  # not superseded by a newer request
             # The idle time begins with the answer, not with the request.
-            self.turn, self.used_at = None, trio.current_time()
+            self.turn, self.used_at = None, now
             if self.session_id == NO_SESSION:  # a session for one answer
                 self.close()
 
@@ -105,13 +115,14 @@ class FetchSession:
         key = PartitionKey(wanted.topic_id, wanted.partition)
         partition = self.partitions.get(key)
         if partition is None:  # new in this session
-            partition = self.partitions[key] = SessionPartition(wanted)
+            partition = self.partitions[key] = SessionPartition(key, wanted)
         # In another leader epoch bounds count from the beginning.
         if partition.wanted.leader_epoch != wanted.leader_epoch:
             partition.told = None
-        partition.wanted, partition.rests, partition.verdict = wanted, False, None
+        partition.wanted, partition.rests = wanted, False
+        partition.diverged = partition.refusal = None
         self.news.pop(key, None)
-        self.news[key] = None
+        self.news[key] = partition
         return partition
 
     def forget(self, keys: Iterable[TopicPartition]) -> None:
@@ -136,18 +147,43 @@ class FetchSession:
         if replica is not None:  # the session is notified of new data from now on
             replica.watchers[self] = None
 
+    def replica_of(self, partition: SessionPartition, hosting: Replicas) -> Replica:
+        """It is watched from now on. Raises what `Replicas.get` does."""
+        replica = partition.replica
+        if replica is None or replica.is_closed:  # not watched yet, or let go since
+            self.watch(partition, None)  # it may not be on this broker any more
+            replica = hosting.get(*partition.key)
+            self.watch(partition, replica)
+        return replica
+
+    def on_append(self, key: PartitionKey) -> None:
+        if self.is_follower:  # consumers see it when the high watermark rises
+            self.on_news(key)
+
+    def on_high_watermark(self, key: PartitionKey) -> None:
+        if not self.is_follower:
+            self.on_news(key)
+        # Records are worth waking for; a high watermark alone may wait a moment for some.
+        elif self._note(key) and self.turn is not None:
+            self.turn.linger()
+
     def on_news(self, key: PartitionKey) -> None:
+        # Without a request the next one finds the partition in `news`.
+        if self._note(key) and self.turn is not None:
+            self.turn.wake()
+
+    def _note(self, key: PartitionKey) -> bool:
+        """Have it checked by the request that waits, or by the next one; False: not needed."""
         partition = self.partitions.get(key)
         # Forgotten by the reader; the replica has not noticed yet.
         if partition is None:
-            return
-        # A replica that was closed is released here.
-        self.watch(partition, partition.replica)
+            return False
+        if partition.replica is not None and partition.replica.is_closed:
+            self.watch(partition, None)
         if partition.rests:  # the reader has an answer about it that it has not replied to
-            return
-        self.news[key] = None
-        if self.turn is not None:  # without a request the next one finds the partition in `news`
-            self.turn.on_news(partition)
+            return False
+        self.news[key] = partition
+        return True
 
     def close(self) -> None:
         for key in list(self.partitions):
@@ -160,14 +196,18 @@ class FetchSession:
 class FetchSessions:
     """Sessions by id. `random` draws the ids."""
 
-    def __init__(self, random: Random, *, sessions_max: int = SESSIONS_MAX) -> None:
-        self._random, self._sessions_max = random, sessions_max
+    def __init__(
+        self, random: Random, *, are_followers: bool, sessions_max: int = SESSIONS_MAX
+    ) -> None:
+        self._random, self._are_followers, self._sessions_max = random, are_followers, sessions_max
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def enter(self, session_id: int, session_epoch: int, owner: Hashable) -> FetchSession:
+    def enter(
+        self, session_id: int, session_epoch: int, owner: Hashable, now: float
+    ) -> FetchSession:
         """The session of a request; one that ends with its answer if that was asked for, or if
         there are too many.
 
@@ -178,19 +218,24 @@ class FetchSessions:
             FetchSessionIdNotFound: evicted, or another owner's: begin a new one.
             InvalidFetchSessionEpoch: a request was lost or came twice: begin a new one.
         """
-        self._evict()
+        self._evict(now)
         # Two cases: the next request of a session, or the end of one and perhaps a new one.
         if session_epoch not in (NEW_SESSION, WITHOUT_SESSION):
-            return self._next(session_id, session_epoch, owner)
+            return self._next(session_id, session_epoch, owner, now)
         self._leave(session_id, owner)
         # Requests without a session name all their partitions.
         if session_epoch == WITHOUT_SESSION or len(self._sessions) >= self._sessions_max:
-            return FetchSession(NO_SESSION, owner)
-        session = FetchSession(self._new_id(), owner)
+            return self._begin(NO_SESSION, owner, now)
+        session = self._begin(self._new_id(), owner, now)
         self._sessions[session.session_id] = session
         return session
 
-    def _next(self, session_id: int, session_epoch: int, owner: Hashable) -> FetchSession:
+    def _begin(self, session_id: int, owner: Hashable, now: float) -> FetchSession:
+        return FetchSession(session_id, owner, is_follower=self._are_followers, now=now)
+
+    def _next(
+        self, session_id: int, session_epoch: int, owner: Hashable, now: float
+    ) -> FetchSession:
         session = self._sessions.get(session_id)
         if session is None or session.owner != owner:  # evicted, or a guess
             raise FetchSessionIdNotFound(f"fetch session {session_id} is not known here: begin one")
@@ -201,7 +246,7 @@ class FetchSessions:
                 f"{session.next_epoch}: begin a new one"
             )
         session.next_epoch = following_epoch(session_epoch)
-        session.used_at = trio.current_time()
+        session.used_at = now
         self._sessions[session_id] = self._sessions.pop(session_id)
         return session
 
@@ -211,14 +256,15 @@ class FetchSessions:
             del self._sessions[session_id]
             session.close()
 
-    def _evict(self) -> None:
+    def _evict(self, now: float) -> None:
         """Close idle sessions: their readers are gone, and replicas would notify them for ever."""
-        oldest = trio.current_time() - IDLE_SECONDS
-        while self._sessions:
-            session = next(iter(self._sessions.values()))
+        idle = []
+        for session in self._sessions.values():
             # In order of use, so the first one that is alive ends the search.
-            if session.turn is not None or session.used_at > oldest:
-                return
+            if session.turn is not None or session.used_at > now - IDLE_SECONDS:
+                break
+            idle.append(session)
+        for session in idle:
             del self._sessions[session.session_id]
             session.close()
 
@@ -255,13 +301,16 @@ class WaitingFetch(Protocol):
 
     is_ended: bool
 
-    def on_news(self, partition: SessionPartition) -> None:
-        """The partition of its session may have new data."""
+    def wake(self) -> None:
+        """A partition of its session may have new data."""
+
+    def linger(self) -> None:
+        """A partition of its session has a new high watermark, and no new data."""
 
     def on_superseded(self) -> None:
         """The reader has sent the next request of the session."""
 
-    def look(self) -> None:
+    def look(self, now: float) -> None:
         """There may be something to answer now. Must not block."""
 
     def fail(self, error: Exception) -> None:
@@ -291,11 +340,12 @@ class FetchPurgatory:
 
     def wake_at(self, fetch: WaitingFetch, time: float) -> None:
         """Have the fetch check at that time at the latest."""
-        heappush(self._alarms, (time, next(self._numbers), fetch))
+        alarm = (time, next(self._numbers), fetch)
+        heappush(self._alarms, alarm)
         # Amortised: a pass over all follows only when they have doubled.
         if len(self._alarms) > 2 * self._alive_max:
             self._forget_ended()
-        if time < self._alarm.deadline:  # nothing else wakes `_watch_clock`
+        if self._alarms[0] is alarm:  # the earliest: nothing else wakes `_watch_clock`
             self._alarm.deadline = time
 
     def _forget_ended(self) -> None:
@@ -308,16 +358,20 @@ class FetchPurgatory:
         """At the end of a batch of requests, answer the fetches that it woke: many produces, one
         answer to each follower (decision 0016)."""
         self._is_batch = begins
-        if not begins:  # the batch of requests is handled
+        if self._woken and not begins:  # the batch of requests is handled
             self.look()
 
     def look(self) -> None:
         """Check all woken fetches now."""
         # Swapped first: checking may wake others, which have their turn next.
         woken, self._woken = self._woken, {}
+        now = trio.current_time()
         for fetch in woken:
             if not fetch.is_ended:  # answered since it was woken
-                _look(fetch)
+                try:
+                    fetch.look(now)
+                except Exception as error:  # this one alone; the server answers or logs it
+                    fetch.fail(error)
 
     def start_soon(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run work that waits for the disk."""
@@ -353,10 +407,3 @@ class FetchPurgatory:
                 fetch = heappop(self._alarms)[2]
                 if not fetch.is_ended:
                     self.wake(fetch)
-
-
-def _look(fetch: WaitingFetch) -> None:
-    try:
-        fetch.look()
-    except Exception as error:  # this fetch alone fails; the server answers or logs it
-        fetch.fail(error)

@@ -82,8 +82,10 @@ def epoch_of(cluster: FakeCluster, broker_id: int) -> int:
 def hold(cluster: FakeCluster, replica: Replica, end_offset: int) -> None:
     """Its follower, broker 2, has everything before `end_offset`."""
     epoch = epoch_of(cluster, 2)
-    replica.on_replica_fetch(2, epoch, FetchFromLeader(1, end_offset, 0), leader_epoch=0)
-    replica.on_replica_progress(2, epoch, end_offset, leader_epoch=0)
+    replica.on_replica_fetch(
+        2, epoch, FetchFromLeader(1, end_offset, 0), leader_epoch=0, now=trio.current_time()
+    )
+    replica.on_replica_progress(2, epoch, end_offset, leader_epoch=0, now=trio.current_time())
 
 
 async def fail_leading(files: SimulatedFiles, replica: Replica) -> None:

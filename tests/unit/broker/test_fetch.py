@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -219,22 +219,27 @@ async def test_a_wait_ends_when_the_part_changes(autojump_clock: MockClock) -> N
 
 
 async def test_a_consumer_is_not_woken_for_what_it_does_not_see(autojump_clock: MockClock) -> None:
-    """Appends that are not committed, and a high watermark before its offset."""
+    """Appends that are not committed; a high watermark before its offset answers nothing."""
     async with alone() as broker, trio.open_nursery() as nursery:
         replica, parked = await broker.take_up(led_by(1)), Parked()
-        for _ in range(3):
+        for _ in range(2):
             replica.append(batch(), acks=1)
         answer = ask(broker, want(2), wait_ms=1000, session=(0, NEW_SESSION))
         nursery.start_soon(parked.run, answer)
         await settle()
         [session] = broker.fetching.sessions._sessions.values()
-        turn: Any = session.turn
-        replica.on_replica_fetch(2, 102, ReplicaAsks(1, 2, 0), leader_epoch=0)
-        replica.on_replica_progress(2, broker_epoch(2), 2, leader_epoch=0)
-        assert replica.high_watermark == 2
-        assert not turn._is_woken
-        replica.on_replica_fetch(2, 102, ReplicaAsks(1, 3, 0), leader_epoch=0)
-        replica.on_replica_progress(2, broker_epoch(2), 3, leader_epoch=0)
+        replica.append(batch(), acks=1)
+        assert not session.news
+        replica.on_replica_fetch(
+            2, 102, ReplicaAsks(1, 2, 0), leader_epoch=0, now=trio.current_time()
+        )
+        replica.on_replica_progress(2, broker_epoch(2), 2, leader_epoch=0, now=trio.current_time())
+        await wait_all_tasks_blocked()
+        assert (replica.high_watermark, parked.replies) == (2, [])
+        replica.on_replica_fetch(
+            2, 102, ReplicaAsks(1, 3, 0), leader_epoch=0, now=trio.current_time()
+        )
+        replica.on_replica_progress(2, broker_epoch(2), 3, leader_epoch=0, now=trio.current_time())
         await wait_all_tasks_blocked()
         assert told_of(parked.replies[0])[0].length
 

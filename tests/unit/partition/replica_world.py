@@ -125,13 +125,17 @@ class News:
     def on_news(self, key: PartitionKey) -> None:
         self.keys.append(key)
 
+    on_append = on_high_watermark = on_news
+
 
 async def exchange(leader: Replica, follower: Replica, *, bytes_max: int = 1 << 20) -> Buffer:
     """One fetch and its answer, and what the follower then holds; returns the bytes."""
     epoch = leader.leading().leader_epoch
     fetch = follower.next_fetch()
     assert fetch is not None, "nothing to ask"
-    diverged = leader.on_replica_fetch(2, broker_epoch(2), fetch, leader_epoch=epoch)
+    diverged = leader.on_replica_fetch(
+        2, broker_epoch(2), fetch, leader_epoch=epoch, now=trio.current_time()
+    )
     if diverged:
         await follower.on_fetched(fetch.token, FetchedFromLeader(diverged=diverged))
         return b""

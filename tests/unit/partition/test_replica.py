@@ -152,7 +152,9 @@ async def test_acks_all_waits_for_the_follower_to_hold_it(autojump_clock: MockCl
         assert not leader.has_acks(end, acks=ALL, leader_epoch=0)
         assert away.held[-1] == KEY
         held = follower.log.held_end_offset
-        leader.on_replica_progress(2, broker_epoch(2), held, leader_epoch=0)
+        leader.on_replica_progress(
+            2, broker_epoch(2), held, leader_epoch=0, now=trio.current_time()
+        )
         await acknowledged(leader, end)
         assert leader.high_watermark == 1
 
@@ -259,10 +261,16 @@ async def test_strangers_and_liars_get_errors(autojump_clock: MockClock) -> None
         leader = await home.replica()
         await leader.take_up(led_by(1, 3))
         with pytest.raises(NotLeaderOrFollower, match="broker 9"):
-            leader.on_replica_fetch(9, 109, FetchFromLeader(1, 0, -1), leader_epoch=3)
+            leader.on_replica_fetch(
+                9, 109, FetchFromLeader(1, 0, -1), leader_epoch=3, now=trio.current_time()
+            )
         with pytest.raises(UnknownLeaderEpoch, match="epoch 8"):
-            leader.on_replica_fetch(2, 102, FetchFromLeader(1, 0, 8), leader_epoch=3)
+            leader.on_replica_fetch(
+                2, 102, FetchFromLeader(1, 0, 8), leader_epoch=3, now=trio.current_time()
+            )
         end = leader.append(batch(b"a", b"b"), acks=1).end_offset
         await home.directory.delete_records(leader.log, end)
         with pytest.raises(OffsetOutOfRange, match="starts at 2"):
-            leader.on_replica_fetch(2, 102, FetchFromLeader(1, 0, -1), leader_epoch=3)
+            leader.on_replica_fetch(
+                2, 102, FetchFromLeader(1, 0, -1), leader_epoch=3, now=trio.current_time()
+            )

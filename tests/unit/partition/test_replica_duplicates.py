@@ -51,7 +51,9 @@ async def copy(leader: Replica, follower: Replica) -> None:
     await exchange(leader, follower)
     await settle()
     held, epoch = follower.log.held_end_offset, leader.leading().leader_epoch
-    leader.on_replica_progress(2, broker_epoch(2), held, leader_epoch=epoch)
+    leader.on_replica_progress(
+        2, broker_epoch(2), held, leader_epoch=epoch, now=trio.current_time()
+    )
 
 
 async def test_a_duplicate_is_committed_when_it_is_acknowledged(autojump_clock: MockClock) -> None:

@@ -55,7 +55,9 @@ async def copy(leader: Replica, follower: Replica) -> None:
     await exchange(leader, follower)
     await settle()
     held, epoch = follower.log.held_end_offset, leader.leading().leader_epoch
-    leader.on_replica_progress(2, broker_epoch(2), held, leader_epoch=epoch)
+    leader.on_replica_progress(
+        2, broker_epoch(2), held, leader_epoch=epoch, now=trio.current_time()
+    )
 
 
 async def test_a_fence_is_committed_like_a_batch(autojump_clock: MockClock) -> None:

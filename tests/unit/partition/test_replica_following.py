@@ -148,7 +148,9 @@ async def test_starting_over_inside_of_a_batch(autojump_clock: MockClock) -> Non
         fetch = follower.next_fetch()
         assert fetch is not None
         with pytest.raises(OffsetOutOfRange):
-            leader.on_replica_fetch(2, broker_epoch(2), fetch, leader_epoch=0)
+            leader.on_replica_fetch(
+                2, broker_epoch(2), fetch, leader_epoch=0, now=trio.current_time()
+            )
         await follower.on_out_of_range(fetch.token, 2)
         assert follower.log.log_end_offset == 2
         await exchange(leader, follower)
