@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from raftmq.partition.leader import FetchFromLeader, LeaderEffect
     from raftmq.partition.replica_environment import (
         FetchedFromLeader,
+        FetchPosition,
         PartitionKey,
         ReplicaEnvironment,
         Watcher,
@@ -401,12 +402,14 @@ class Replica:
         self,
         follower: int,
         broker_epoch: int,
-        fetch: FetchFromLeader,
+        fetch: FetchPosition,
         *,
         leader_epoch: int,
         now: float,
+        held_offset: int = 0,
     ) -> Diverged | None:
-        """A follower fetches; None: its log is a prefix of ours, and it gets what follows.
+        """A follower fetches, and holds everything before `held_offset`. None: its log is a prefix
+        of ours, and it gets what follows.
 
         Raises:
             NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch: see `leading`.
@@ -419,7 +422,10 @@ class Replica:
         if diverged:  # it will truncate, so its offsets count for nothing until the next fetch
             self._perform(leader.on_diverging_fetch(follower))
             return diverged
-        self._perform(leader.on_fetch(follower, broker_epoch, fetch.fetch_offset, now=now))
+        effects = leader.on_fetch(follower, broker_epoch, fetch.fetch_offset, now=now)
+        if held_offset:  # after the fetch, as it counts up to that offset only
+            effects += leader.on_progress(follower, broker_epoch, held_offset, now=now)
+        self._perform(effects)
         return None
 
     def divergence(

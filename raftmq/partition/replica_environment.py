@@ -33,6 +33,15 @@ class Watcher(Protocol):
         """Anything else: the role, or where the log starts; the replica may have been closed."""
 
 
+class FetchPosition(Protocol):
+    """Where a follower's log ends, as `FetchFromLeader` and the request for it say."""
+
+    @property
+    def fetch_offset(self) -> int: ...
+    @property
+    def last_fetched_epoch(self) -> int: ...
+
+
 class FetchedFromLeader(NamedTuple):
     """A leader's answer about one partition. `diverged` excludes the rest."""
 

@@ -22,7 +22,6 @@ from raftmq.errors import (
     error_for,
     without_frames,
 )
-from raftmq.partition.leader import FetchFromLeader as FetchedFrom
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.fetch import Fetch
 from raftmq.wire.messages.replicate import ReplicaFetch, ReplicaProgress
@@ -108,9 +107,6 @@ class FetchRequests:
 # counts only after the fetch that precedes it.
 
 
-NO_TOKEN = 0  # tokens are the follower's own; the leader's rules need none
-
-
 class ReplicaFetchRequests:
     """Attributes:
     sessions: of followers, one for each broker that follows a partition here.
@@ -147,14 +143,16 @@ class ReplicaFetchRequests:
         owner = request.broker_id, request.broker_epoch
         session = self.sessions.enter(request.session_id, request.session_epoch, owner, now)
         session.forget(request.forgotten)
+        held = {(said.topic_id, said.partition, said.leader_epoch): said for said in request.held}
         for wanted in request.partitions:
             partition = session.name(wanted)
+            said = held.pop((*partition.key, wanted.leader_epoch), None)
             try:
-                partition.diverged = self._verdict(request, session, partition, now)
+                partition.diverged = self._verdict(request, session, partition, said, now)
             # Kept until the answer, without the frames that hold the batch in memory.
             except RaftmqError as error:
                 partition.refusal = without_frames(error)
-        self._take_all(request, request.held, now)
+        self._take_all(request, held.values(), now)
         return DelayedFetch(
             session, self, self._hosting, self._directory, self._waiting, request, now
         ).start(now)
@@ -169,7 +167,12 @@ class ReplicaFetchRequests:
             )
 
     def _verdict(
-        self, request: ReplicaFetch, session: FetchSession, partition: SessionPartition, now: float
+        self,
+        request: ReplicaFetch,
+        session: FetchSession,
+        partition: SessionPartition,
+        said: PartitionProgress | None,
+        now: float,
     ) -> Diverged | None:
         wanted = partition.wanted
         # Consumers may leave the epoch out; a follower in the wrong epoch would be counted.
@@ -178,9 +181,10 @@ class ReplicaFetchRequests:
         return session.replica_of(partition, self._hosting).on_replica_fetch(
             request.broker_id,
             request.broker_epoch,
-            FetchedFrom(NO_TOKEN, wanted.fetch_offset, wanted.last_fetched_epoch),
+            wanted,
             leader_epoch=wanted.leader_epoch,
             now=now,
+            held_offset=0 if said is None else said.held_offset,
         )
 
     def look(self, replica: Replica, partition: SessionPartition) -> PartitionView:

@@ -144,11 +144,15 @@ class ProduceRequests:
         # The producer wants no answer at all, not even an error.
         if request.acks == 0:
             return None
+        awaited = [
+            (at, one)
+            for at, one in enumerate(appended)
+            if isinstance(one, _Appended) and not one.is_held(request.acks)
+        ]
         # Nothing to wait for: acks=1, a single replica, or only refusals.
-        if all(_is_over(one, request.acks) for one in appended):
+        if not awaited:
             return self._answer(appended, {})
         deadline = trio.current_time() + request.timeout_ms / 1000
-        awaited = [(at, one) for at, one in enumerate(appended) if isinstance(one, _Appended)]
         answer = partial(self._answer, appended)
         return PendingAcknowledgements(
             awaited, answer, acks=request.acks, deadline=deadline
@@ -159,18 +163,19 @@ class ProduceRequests:
     ) -> _Appended | PartitionProduced:
         try:
             replica = self._replicas.get(wanted.topic_id, wanted.partition)
-            leader_epoch = replica.leading(wanted.leader_epoch).leader_epoch
-            appended = replica.append(data, acks=acks, leader_epoch=leader_epoch)
+            appended = replica.append(data, acks=acks, leader_epoch=wanted.leader_epoch)
         # One partition's refusal is its own outcome; the others are appended.
         except RaftmqError as error:
             return self._refused(wanted, error)
+        leader = replica.leader
+        assert leader is not None, "appended, and does not lead"
         # A duplicate has the time of its first append, which only the log knows.
         times = (
             append_times_now(replica.log, appended.base_offsets)
             if appended.base_offsets and replica.log.stamps_time
             else ()
         )
-        return _Appended(wanted, replica, leader_epoch, *appended, times)
+        return _Appended(wanted, replica, leader.leader_epoch, *appended, times)
 
     def _refused(
         self, wanted: ProducePartition, error: RaftmqError, appended: _Appended | None = None
@@ -192,7 +197,7 @@ class ProduceRequests:
     def _answer(
         self, appended: list[_Appended | PartitionProduced], errors: dict[int, RaftmqError]
     ) -> Reply:
-        outcomes = (self._outcome(one, errors.get(at)) for at, one in enumerate(appended))
+        outcomes = [self._outcome(one, errors.get(at)) for at, one in enumerate(appended)]
         return Reply(ProduceReply(tuple(outcomes)))
 
     def _outcome(
@@ -214,7 +219,3 @@ class ProduceRequests:
             log_append_time_ms=one.append_time_ms,
             log_append_times_ms=one.append_times_ms,
         )
-
-
-def _is_over(one: _Appended | PartitionProduced, acks: int) -> bool:
-    return isinstance(one, PartitionProduced) or one.is_held(acks)
