@@ -239,7 +239,7 @@ class DelayedFetch:
 
     def _see(self, partition: SessionPartition) -> PartitionView:
         """Raises RaftmqError: the answer in place of records."""
-        replica = self._session.replica_of(partition, self._hosting)
+        replica = self._session.replica_of(partition, self._hosting.get)
         return self._reading.look(replica, partition)
 
     def _wanted(self, partition: SessionPartition) -> tuple[PartitionLog, int, int]:

@@ -178,7 +178,7 @@ class ReplicaFetchRequests:
         # Consumers may leave the epoch out; a follower in the wrong epoch would be counted.
         if wanted.leader_epoch == ABSENT:
             raise InvalidRequest("a follower has to say which leader epoch it means")
-        return session.replica_of(partition, self._hosting).on_replica_fetch(
+        return session.replica_of(partition, self._hosting.get).on_replica_fetch(
             request.broker_id,
             request.broker_epoch,
             wanted,

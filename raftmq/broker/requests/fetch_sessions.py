@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable
     from random import Random
 
-    from raftmq.broker.replication.replicas import Replicas
     from raftmq.errors import RaftmqError
     from raftmq.partition.leader import Diverged
     from raftmq.partition.replica import Replica
@@ -147,12 +146,14 @@ class FetchSession:
         if replica is not None:  # the session is notified of new data from now on
             replica.watchers[self] = None
 
-    def replica_of(self, partition: SessionPartition, hosting: Replicas) -> Replica:
-        """It is watched from now on. Raises what `Replicas.get` does."""
+    def replica_of(
+        self, partition: SessionPartition, get: Callable[[bytes, int], Replica]
+    ) -> Replica:
+        """It is watched from now on. `get` is `Replicas.get`, and what it raises is raised."""
         replica = partition.replica
         if replica is None or replica.is_closed:  # not watched yet, or let go since
             self.watch(partition, None)  # it may not be on this broker any more
-            replica = hosting.get(*partition.key)
+            replica = get(*partition.key)
             self.watch(partition, replica)
         return replica
 
