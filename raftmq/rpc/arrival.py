@@ -46,23 +46,20 @@ class Arrival:
         self.is_waiting = False
 
     def on_arrived(self) -> None:
-        """A whole frame is here. The clock stops until the next one begins."""
+        """A whole frame is here. The clock stops until the next one begins: between two frames
+        nothing is late, and an idle connection is the server's to judge."""
         self._since = math.inf
 
     async def wait_room(self, needed_bytes: int, buffered_bytes: int, read_bytes: int) -> int:
         """How many bytes may be read next, at most `read_bytes`; waits until that is above zero.
 
         Args:
-            needed_bytes: length of the frame being received; 0 when none has begun.
+            needed_bytes: length of the frame being received.
             buffered_bytes: how much of it has been received.
 
         Raises:
             RemoteProtocolError: a large frame before Hello.
         """
-        if not needed_bytes:
-            # Between two frames nothing is late; an idle connection is the server's to judge.
-            self._since = math.inf
-            return min(read_bytes, SMALL_BYTES)
         # Another frame has begun: its clock starts now.
         if self._since == math.inf or needed_bytes != self._needed_bytes:
             self._needed_bytes, self._since = needed_bytes, trio.current_time()
@@ -108,7 +105,7 @@ class Arrival:
 
     def leave(self) -> None:
         """Release the memory: the frame was handled, or will never be complete."""
-        if self.room is not None:
+        if self.room is not None and (self._claim.size or self._claim.is_waiting):
             self.room.leave(self._claim)
 
     def deadline(self, heard_at: float) -> float:

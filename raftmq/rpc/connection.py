@@ -18,7 +18,8 @@ import trio
 from raftmq.disk.files import FileSlice, WouldBlock
 from raftmq.errors import ForeignProtocol, RemoteProtocolError, StorageError
 from raftmq.rpc.network import TcpStream, drop_front
-from raftmq.rpc.reply import memory_bytes, payload_length
+from raftmq.rpc.reply import payload_sizes
+from raftmq.rpc.request_memory import SMALL_BYTES
 from raftmq.wire.foreign import HTTP, HTTP_ANSWER, QUORUM
 from raftmq.wire.frames import FrameReader
 
@@ -79,15 +80,27 @@ class Outbox:
     def is_empty(self) -> bool:
         return not self._queue and not self._is_sending
 
-    def put(self, head: bytes, payload: Payload = (), *, held_bytes: int = 0) -> None:
-        """Queue a frame until `flush`; `held_bytes` above 0 says that it is an answer."""
+    def put(
+        self,
+        head: bytes,
+        payload: Payload = (),
+        *,
+        sizes: tuple[int, int] | None = None,
+        held_bytes: int = 0,
+    ) -> None:
+        """Queue a frame until `flush`.
+
+        Args:
+            sizes: of the payload, where `payload_sizes` has told them already.
+            held_bytes: above 0 it is an answer.
+        """
+        on_stream, in_memory = sizes or payload_sizes(payload)
         size = len(head)
-        if payload:
-            in_memory, on_stream = size + memory_bytes(payload), size + payload_length(payload)
-        else:
-            in_memory = on_stream = size
+        in_memory += size
         answers = 1 if held_bytes else 0
-        self._queue.append(OutboxEntry(head, payload, in_memory, on_stream, answers, held_bytes))
+        self._queue.append(
+            OutboxEntry(head, payload, in_memory, on_stream + size, answers, held_bytes)
+        )
         self.queued_bytes += in_memory
 
     def flush(self, *, at_once: bool = False) -> None:
@@ -116,20 +129,19 @@ class Outbox:
     def _send_now(self) -> None:
         """As much as the socket takes without waiting."""
         while self._queue:
-            entries = self._take()
-            pieces, sums = _sums(entries)
-            sent, rest = self._sender.send_now(pieces)
+            entry = self._take()
+            sent, rest = self._sender.send_now(entry)
             # Full socket, or a file that must be read from disk: the writing task goes on.
             if not sent:
-                self._queue.extendleft(reversed(entries))
+                self._queue.appendleft(entry)
                 return
             self.moved_at = trio.current_time()
             # Sent in part: the rest stays first in line, so that frames never interleave.
             if rest:
-                unsent = sums.stream_bytes - sent
-                self._queue.appendleft(sums._replace(payload=rest, stream_bytes=unsent))
+                unsent = entry.stream_bytes - sent
+                self._queue.appendleft(entry._replace(head=b"", payload=rest, stream_bytes=unsent))
                 return
-            self._note_sent(sums)
+            self._note_sent(entry)
 
     async def wait_empty(self) -> None:
         while not self.is_empty:
@@ -160,19 +172,28 @@ class Outbox:
         # Ends with the next `flush`.
         await trio.lowlevel.wait_task_rescheduled(give_up)
 
-    def _take(self) -> list[OutboxEntry]:
-        entries = []
-        size = 0
-        while self._queue and size < STEP_BYTES:  # at least one frame, even a larger one
-            entries.append(self._queue.popleft())
-            size += entries[-1].stream_bytes
-        return entries
+    def _take(self) -> OutboxEntry:
+        """At least one frame, even a larger one than a step; several as one, with their sums."""
+        queue = self._queue
+        entry = queue.popleft()
+        if not queue or entry.stream_bytes >= STEP_BYTES:  # the usual case
+            return entry
+        head, first, in_memory, on_stream, answers, held_bytes = entry
+        payload = [*first]
+        while queue and on_stream < STEP_BYTES:
+            entry = queue.popleft()
+            payload.append(entry.head)
+            payload += entry.payload
+            in_memory += entry.memory_bytes
+            on_stream += entry.stream_bytes
+            answers += entry.answers
+            held_bytes += entry.held_bytes
+        return OutboxEntry(head, payload, in_memory, on_stream, answers, held_bytes)
 
-    async def _send(self, entries: list[OutboxEntry]) -> None:
-        pieces, sums = _sums(entries)
+    async def _send(self, sums: OutboxEntry) -> None:
         self.writes_since = trio.current_time()
         # Long answers in steps, so that the alarm sees progress between them.
-        for step in steps(pieces):
+        for step in steps((sums.head, *sums.payload)):
             await self._sender.send(step)  # until the socket has taken it; the stall limit ends it
             self.moved_at = self.writes_since = trio.current_time()
             # A short frame fits into buffers even if the peer is dead: no sign of life.
@@ -184,20 +205,6 @@ class Outbox:
     def _note_sent(self, sums: OutboxEntry) -> None:
         self.queued_bytes -= sums.memory_bytes
         self.on_sent(sums.answers, sums.held_bytes)
-
-
-def _sums(entries: list[OutboxEntry]) -> tuple[list[Piece], OutboxEntry]:
-    """All pieces, and one entry with the sums of all entries."""
-    pieces: list[Piece] = []
-    in_memory = on_stream = answers = held_bytes = 0
-    for entry in entries:
-        pieces.append(entry.head)
-        pieces += entry.payload
-        in_memory += entry.memory_bytes
-        on_stream += entry.stream_bytes
-        answers += entry.answers
-        held_bytes += entry.held_bytes
-    return pieces, OutboxEntry(b"", (), in_memory, on_stream, answers, held_bytes)
 
 
 # -- Connection -----------------------------------------------------------------------------------
@@ -301,18 +308,23 @@ class Connection:
         self.leave_room()
         while True:  # until at least one frame is complete
             read_bytes = self._read_bytes
-            # Back-pressure: waits for memory of the server, see `Arrival`.
             if self._arrival is not None:
-                read_bytes = await self._wait_room(self._arrival)
+                # Back-pressure: waits for memory of the server, see `Arrival`. Between two frames
+                # it is not known yet whether the next one is large.
+                if self._frames.needed_bytes:
+                    read_bytes = await self._wait_room(self._arrival)
+                elif read_bytes > SMALL_BYTES:
+                    read_bytes = SMALL_BYTES
             # Until bytes arrive; the alarm ends a silent connection.
             data = await self._stream.receive_some(read_bytes)
             self.heard_at = trio.current_time()
             if not data:  # end of the stream: the peer hung up
                 return []
             # A full read: more is waiting. A short one: back to the small buffer.
-            if len(data) == read_bytes:
+            size = len(data)
+            if size == read_bytes:
                 self._read_bytes = READ_BYTES_MAX
-            elif len(data) < READ_BYTES:
+            elif size < READ_BYTES:
                 self._read_bytes = READ_BYTES
             if frames := self._frames.receive(data):  # none while a frame is incomplete: read on
                 if self._arrival is not None:
@@ -322,10 +334,10 @@ class Connection:
     async def _wait_room(self, arrival: Arrival) -> int:
         """How many bytes may be read."""
         # A frame is incomplete: from now on it has a deadline, so the alarm must ring sooner.
-        if needed_bytes := self._frames.needed_bytes:
-            now = trio.current_time()
-            self.look_by(now + min(self.limits.ping_seconds, self.limits.stall_seconds_max))
-        return await arrival.wait_room(needed_bytes, self._frames.buffered_bytes, self._read_bytes)
+        now = trio.current_time()
+        self.look_by(now + min(self.limits.ping_seconds, self.limits.stall_seconds_max))
+        frames = self._frames
+        return await arrival.wait_room(frames.needed_bytes, frames.buffered_bytes, self._read_bytes)
 
     def bound_by(self, window: RequestWindow) -> None:
         """No large frame begins to be read while this window is full."""
@@ -481,6 +493,7 @@ class SocketWriter:
 
     def __init__(self, stream: trio.abc.SendStream, run_sync: RunSync) -> None:
         self._stream, self._run_sync = stream, run_sync
+        self._tcp = stream if isinstance(stream, TcpStream) else None
 
     async def send(self, step: WriteStep) -> None:
         """Raises what the stream raises; StorageError or EOFError where a file is too short."""
@@ -488,30 +501,32 @@ class SocketWriter:
         if file is None:
             await self._send_buffers(_joined(buffers))
         # A simulated stream has no sendfile; a small or uncached part is read instead.
-        elif not isinstance(self._stream, TcpStream) or not _is_for_sendfile(file):
+        elif self._tcp is None or not _is_for_sendfile(file):
             # A cached small part, or one that a thread reads.
             await self._send_buffers(_joined([*buffers, await self._read(file)]))
         else:
             # `more`: the file follows at once, so the kernel may fill the packet with it.
-            await self._stream.send_buffers(_joined(buffers), more=True)
-            await self._stream.send_file(file.file.fileno(), file.position, file.length)
+            await self._tcp.send_buffers(_joined(buffers), more=True)
+            await self._tcp.send_file(file.file.fileno(), file.position, file.length)
 
-    def send_now(self, pieces: Sequence[Piece]) -> tuple[int, list[Buffer]]:
-        """Send without waiting for socket or disk: bytes that left, and buffers that did not."""
-        buffers = _buffers_now(pieces) if isinstance(self._stream, TcpStream) else None
+    def send_now(self, entry: OutboxEntry) -> tuple[int, Sequence[Buffer]]:
+        """Send without waiting for socket or disk: bytes that left, and what did not of the buffers
+        that left in part."""
+        buffers = None if self._tcp is None else _buffers_now(entry)
         # A file that is better sent by the writing task.
-        if buffers is None:
-            return 0, []
-        assert isinstance(self._stream, TcpStream)
-        sent = self._stream.send_now(buffers)
+        if self._tcp is None or buffers is None:
+            return 0, ()
+        sent = self._tcp.send_now(buffers)
+        if sent in (0, entry.stream_bytes):
+            return sent, ()
         rest = [memoryview(buffer) for buffer in buffers if len(buffer)]
         drop_front(rest, sent)
-        return sent, list(rest)
+        return sent, rest
 
     async def _send_buffers(self, buffers: list[Buffer]) -> None:
         # Several buffers go in one system call (sendmsg); one needs no vector.
-        if isinstance(self._stream, TcpStream) and len(buffers) > 1:
-            await self._stream.send_buffers(buffers)
+        if self._tcp is not None and len(buffers) > 1:
+            await self._tcp.send_buffers(buffers)
             return
         for buffer in buffers:
             await self._stream.send_all(buffer)
@@ -532,14 +547,13 @@ class SocketWriter:
         return data
 
 
-def _buffers_now(pieces: Sequence[Piece]) -> list[Buffer] | None:
+def _buffers_now(entry: OutboxEntry) -> list[Buffer] | None:
     """All of it in memory; None where sendfile is better, or the disk would have to be awaited."""
-    buffers: list[Buffer] = []
-    read_bytes = sum(piece.length for piece in pieces if isinstance(piece, FileSlice))
-    # Large parts go from the page cache to the socket without being copied here.
-    if read_bytes >= SENDFILE_BYTES_MIN:
+    buffers: list[Buffer] = [entry.head]
+    # Large parts of files go from the page cache to the socket without being copied here.
+    if entry.stream_bytes - entry.memory_bytes >= SENDFILE_BYTES_MIN:
         return None
-    for piece in pieces:
+    for piece in entry.payload:
         if not isinstance(piece, FileSlice):
             buffers.append(piece)
             continue
@@ -552,7 +566,7 @@ def _buffers_now(pieces: Sequence[Piece]) -> list[Buffer] | None:
         if len(data) < piece.length:
             return None
         buffers.append(data)
-    return _joined(buffers)
+    return buffers  # not joined: they leave in one system call, as many as there may be in one
 
 
 def _joined(buffers: list[Buffer]) -> list[Buffer]:

@@ -163,6 +163,9 @@ class TcpStream(trio.abc.HalfCloseableStream):
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
         self.socket = stream.socket
+        # The number of the socket, which costs three calls to ask for; -1 once it is closed here,
+        # as the number may be another's then.
+        self._descriptor = self.socket.fileno()
         with suppress(OSError):  # the option only saves time; a dead socket fails at its next use
             self.socket.setsockopt(
                 trio.socket.IPPROTO_TCP, trio.socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_LOW
@@ -187,13 +190,13 @@ class TcpStream(trio.abc.HalfCloseableStream):
         """
         if max_bytes is not None and max_bytes < 1:
             raise ValueError(f"max_bytes={max_bytes}: at least 1")
-        if self.socket.fileno() < 0:
+        if self._descriptor < 0:
             raise trio.ClosedResourceError("this end of the connection was closed")
         while True:
-            # Ends when data, the end of the stream or an error has arrived.
-            await trio.lowlevel.wait_readable(self.socket)
+            # Ends when data, the end of the stream or an error has arrived, or this end is closed.
+            await trio.lowlevel.wait_readable(self._descriptor)
             try:
-                return os.read(self.socket.fileno(), max_bytes or RECEIVE_BYTES)
+                return os.read(self._descriptor, max_bytes or RECEIVE_BYTES)
             except BlockingIOError:
                 pass  # spurious readiness: the kernel dropped a segment with a bad checksum
             except OSError as error:  # reset or timed out, in trio's words
@@ -203,6 +206,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
         await self._stream.send_eof()
 
     async def aclose(self) -> None:
+        self._descriptor = -1
         await self._stream.aclose()
 
     def send_now(self, buffers: Sequence[Buffer]) -> int:
@@ -211,7 +215,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
         Only while no task is sending. Hides errors: the next `send_all` raises them.
         """
         try:
-            return os.writev(self.socket.fileno(), buffers[:BUFFERS_MAX])
+            return os.writev(self._descriptor, buffers[:BUFFERS_MAX])
         except OSError:  # full, or broken: the next awaited send finds out
             return 0
 
@@ -250,10 +254,10 @@ class TcpStream(trio.abc.HalfCloseableStream):
         await trio.lowlevel.checkpoint()
         while True:
             try:
-                return os.sendfile(self.socket.fileno(), descriptor, position, length)
+                return os.sendfile(self._descriptor, descriptor, position, length)
             except BlockingIOError:  # the socket buffer is full
                 # Until the peer has taken some; its silence breaks the socket (TCP_USER_TIMEOUT).
-                await trio.lowlevel.wait_writable(self.socket)
+                await trio.lowlevel.wait_writable(self._descriptor)
 
 
 def drop_front(buffers: list[memoryview], length: int) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from raftmq.errors import InvalidConfig, MessageTooLarge, UnsupportedVersion
 from raftmq.model import PORT_MAX, Address
-from raftmq.rpc.reply import payload_length
+from raftmq.rpc.reply import payload_sizes
 from raftmq.wire.envelopes import encode_request
 from raftmq.wire.frames import LENGTH
 
@@ -245,7 +245,7 @@ class Offer:
         # None before Hello, which itself has to pass.
         if self._versions is not None:
             self._check_version(body, self._versions)
-        length = payload_length(payload) if payload else 0
+        length = payload_sizes(payload)[0] if payload else 0
         head = encode_request(number, body, payload_length=length, trace=trace)
         # The server would close the connection on it.
         if len(head) - LENGTH.size + length > self._frame_bytes_max:

@@ -77,7 +77,8 @@ class PendingReply:
         # Dropped with its connection, or timed out just before.
         if self.is_over:
             return
-        deliver, _ = self._end()
+        deliver = self._deliver
+        self._end()
         if deliver is None:
             # Settled inside of the handler: the server attaches a moment later.
             self.outcome = outcome
@@ -94,25 +95,26 @@ class PendingReply:
     def drop(self) -> None:
         """The connection has ended: call `on_dropped`, so that the maker can forget the request."""
         if not self.is_over:
-            _, on_dropped = self._end()
+            on_dropped = self.on_dropped
+            self._end()
             if on_dropped is not None:
                 on_dropped()
 
-    def _end(self) -> tuple[Callable[[Reply | Exception], None] | None, Callable[[], None] | None]:
-        """Mark it as over; returns the callbacks it had."""
-        before, self.is_over = (self._deliver, self.on_dropped), True
+    def _end(self) -> None:
+        self.is_over = True
         self._deliver = self.on_dropped = None
-        return before
 
 
-def payload_length(payload: Payload) -> int:
-    """Bytes on the stream."""
-    return sum(piece_length(piece) for piece in payload)
-
-
-def memory_bytes(payload: Payload) -> int:
-    """Bytes held until the payload has been sent: file slices hold none."""
-    return sum(piece_length(piece) for piece in payload if not isinstance(piece, FileSlice))
+def payload_sizes(payload: Payload) -> tuple[int, int]:
+    """Bytes on the stream, and those of them held in memory until they are sent: file slices hold
+    none."""
+    on_stream = in_memory = 0
+    for piece in payload:
+        size = piece_length(piece)
+        on_stream += size
+        if not isinstance(piece, FileSlice):
+            in_memory += size
+    return on_stream, in_memory
 
 
 def piece_length(piece: Piece) -> int:

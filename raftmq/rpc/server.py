@@ -30,12 +30,12 @@ from raftmq.rpc.connection import Connection
 from raftmq.rpc.context import ANONYMOUS, Listener, RequestContext, ServerIdentity
 from raftmq.rpc.network import LogThrottle, TcpStream
 from raftmq.rpc.protocol import BROKER_CONNECTIONS_MAX, RpcLimits
-from raftmq.rpc.reply import NOBODY, PendingReply, Reply, memory_bytes, payload_length
+from raftmq.rpc.reply import NOBODY, PendingReply, Reply, payload_sizes
 from raftmq.rpc.request_memory import RequestMemory
 from raftmq.rpc.window import RequestWindow
 from raftmq.wire.bodies import ABSENT, Nothing, Request
 from raftmq.wire.envelopes import decode_request, encode_response
-from raftmq.wire.frames import LENGTH, PREFIX
+from raftmq.wire.frames import HEADER_LENGTH_BYTES, LENGTH, PREFIX
 from raftmq.wire.messages.cluster import Ping
 from raftmq.wire.messages.hello import Hello, HelloReply, versions_of
 
@@ -113,7 +113,11 @@ class Service:
     ) -> HandlerResult:
         """The answer, or where it will come from: an awaitable goes on to `finish`."""
         try:
-            handler = self._handler(type(request.body), context.listener)
+            listener = context.listener
+            known = self._handlers if listener.is_for_brokers else self._for_clients
+            handler = known.get(type(request.body))
+            if handler is None:
+                raise _unserved(type(request.body), listener)
             self._authorize(context, request.body)
             return handler(context, request.body, payload)
         except Exception as error:  # the one border where a handler's error becomes an answer
@@ -128,18 +132,15 @@ class Service:
         except Exception as error:  # as in `call`, for handlers that wait
             return failure(error, context, request.body)
 
-    def _handler(self, kind: type[Request], listener: Listener) -> Handler:
-        known = self._handlers if listener.is_for_brokers else self._for_clients
-        handler = known.get(kind)
-        if handler is not None:
-            return handler
-        # A client asked for something that exists, for brokers.
-        if not listener.is_for_brokers and kind.is_for_brokers:
-            raise ClusterAuthorizationFailed(
-                f"{kind.__name__} on listener {listener.name!r}: only brokers ask for it, "
-                "on a listener of theirs"
-            )
-        raise UnsupportedVersion(f"{kind.__name__}: this broker does not serve it")
+
+def _unserved(kind: type[Request], listener: Listener) -> RaftmqError:
+    # A client asked for something that exists, for brokers.
+    if not listener.is_for_brokers and kind.is_for_brokers:
+        return ClusterAuthorizationFailed(
+            f"{kind.__name__} on listener {listener.name!r}: only brokers ask for it, "
+            "on a listener of theirs"
+        )
+    return UnsupportedVersion(f"{kind.__name__}: this broker does not serve it")
 
 
 def failure(error: Exception, context: RequestContext, body: Request) -> Reply:
@@ -338,15 +339,15 @@ class ServedConnection:
         if request.trace:  # most requests have none and share one context
             context = context._replace(trace=request.trace)
         answer = self._service.call(context, request, payload)
-        if answer is None or isinstance(answer, Reply):  # handled: no task and no waiting
-            self._answer(context, request, size, answer)
-        elif isinstance(answer, PendingReply):  # waits without a task; settled or dropped later
+        if isinstance(answer, PendingReply):  # waits without a task; settled or dropped later
             self._pending[answer] = False
             answer.attach(partial(self._on_settled, answer, context, request, size))
             # A long poll that has not been answered inside of `attach`.
             if request.body.is_patient and answer in self._pending:
                 self._window.set_aside()
                 self._pending[answer] = True
+        elif answer is None or isinstance(answer, Reply):  # handled: no task and no waiting
+            self._answer(context, request, size, answer)
         # An awaitable: a disk or the quorum is waited for, in a task of this connection.
         else:
             self._connection.start_soon(self._answer_later, context, request, size, answer)
@@ -394,6 +395,7 @@ class ServedConnection:
 
     def _put(self, number: int, size: int, reply: Reply) -> None:
         body, payload, error, message, throttle_ms = reply
+        sizes = payload_sizes(payload) if payload else (0, 0)
         head = encode_response(
             number,
             body,
@@ -401,20 +403,18 @@ class ServedConnection:
             message=message,
             throttle_ms=throttle_ms,
             metadata_version=self._metadata_version(),
-            payload_length=payload_length(payload) if payload else 0,
+            payload_length=sizes[0],
         )
-        # Small answers, the most frequent ones, are within every limit.
-        if payload or len(head) > self._limits.header_bytes_max:
-            self._check_size(head)
-            added = memory_bytes(payload)
-            self._window.add(added)
-            size += added
-        self._outbox.put(head, payload, held_bytes=size)
+        self._check_size(len(head), sizes[0])
+        if sizes[1]:
+            self._window.add(sizes[1])
+            size += sizes[1]
+        self._outbox.put(head, payload, sizes=sizes, held_bytes=size)
 
-    def _check_size(self, head: bytes) -> None:
+    def _check_size(self, head_length: int, payload_length: int) -> None:
         """Refuse an answer over the limits: the client would close the connection on it."""
-        length, header_length = PREFIX.unpack_from(head)
-        limits = self._limits
+        header_length, limits = head_length - PREFIX.size, self._limits
+        length = HEADER_LENGTH_BYTES + header_length + payload_length
         if length > limits.frame_bytes_max or header_length > limits.header_bytes_max:
             raise MessageTooLarge(
                 f"answer of {length + LENGTH.size} bytes, {header_length} of them header: over "

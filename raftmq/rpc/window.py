@@ -21,18 +21,18 @@ class RequestWindow:
         self.requests = self.held_bytes = 0
         self._requests_max, self._bytes_max = requests_max, bytes_max
         self._aside, self._aside_max = 0, aside_max
-        self._room = trio.lowlevel.ParkingLot()
+        self._room, self._waiting = trio.lowlevel.ParkingLot(), 0
 
     @property
     def is_full(self) -> bool:
-        counted = self.requests - min(self._aside, self._aside_max)
-        return counted >= self._requests_max or self.held_bytes >= self._bytes_max
+        aside = self._aside if self._aside < self._aside_max else self._aside_max
+        return self.requests - aside >= self._requests_max or self.held_bytes >= self._bytes_max
 
     def set_aside(self) -> None:
         """A request that has entered is delayed: it waits for records, not for this server."""
         self._aside += 1
         # It gave its place back, perhaps the one that the reader waits for.
-        if self._room and not self.is_full:
+        if self._waiting and not self.is_full:
             self._room.unpark_all()
 
     def take_back(self) -> None:
@@ -52,10 +52,14 @@ class RequestWindow:
         self.held_bytes -= size
         assert self.requests >= 0, "released twice"
         assert self.held_bytes >= 0, "released more than entered"
-        if self._room and not self.is_full:  # wake the reader only if it would go on
+        if self._waiting and not self.is_full:  # wake the reader only if it would go on
             self._room.unpark_all()
 
     async def wait_room(self) -> None:
-        # Checked again after waking: `unpark_all` wakes, it does not reserve.
-        while self.is_full:
-            await self._room.park()  # released answers wake it
+        self._waiting += 1
+        try:
+            # Checked again after waking: `unpark_all` wakes, it does not reserve.
+            while self.is_full:
+                await self._room.park()  # released answers wake it
+        finally:
+            self._waiting -= 1

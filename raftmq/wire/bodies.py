@@ -159,8 +159,6 @@ def check_limits(body: BodyT) -> BodyT:
 
 def clip_message(message: str) -> str:
     """`message` as the protocol allows it: clipped to the limit, and valid UTF-8."""
-    if not message:
-        return message
     clipped = (
         message if len(message) <= MESSAGE_CHARS_MAX else f"{message[: MESSAGE_CHARS_MAX - 1]}…"
     )

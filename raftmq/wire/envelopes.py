@@ -128,9 +128,9 @@ def encode_response(
     payload_length: int = 0,
 ) -> bytes:
     """The frame of a response, without its payload. A `message` that is too long is clipped."""
-    fields = (
-        correlation_id, int(error), clip_message(message), throttle_ms, metadata_version, body
-    )  # fmt: skip
+    if message:
+        message = clip_message(message)
+    fields = (correlation_id, int(error), message, throttle_ms, metadata_version, body)
     return encode_frame(_encoder.encode(fields), payload_length)
 
 

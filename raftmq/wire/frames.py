@@ -15,7 +15,7 @@ from raftmq.errors import RemoteProtocolError
 from raftmq.wire.foreign import FIRST_BYTES, refuse_foreign
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
+    from typing import NoReturn, TypeAlias
 
     Bytes: TypeAlias = bytes | bytearray | memoryview
 
@@ -59,7 +59,8 @@ class FrameReader:
         self._header_bytes_max = header_bytes_max
         self._pieces: list[bytes | bytearray] = []  # of a frame that is not complete yet
         self._buffered_bytes = self._needed_bytes = 0
-        self._first = bytearray()  # of the connection, for `refuse_foreign`
+        # Of the connection, for `refuse_foreign`; None once it has passed.
+        self._first: bytearray | None = bytearray()
 
     @property
     def buffered_bytes(self) -> int:
@@ -80,25 +81,43 @@ class FrameReader:
                 frames that `data` completed before that one are lost with the connection.
             ForeignProtocol: these are the first bytes, and of another protocol.
         """
-        if len(self._first) < FIRST_BYTES:
-            self._first += data[: FIRST_BYTES - len(self._first)]
-            refuse_foreign(self._first)
+        if self._first is not None:
+            self._check_first(self._first, data)
         if self._pieces:
             self._keep(data)
             if self._buffered_bytes < self._needed_bytes:
                 return []  # joined once, when it is complete: not at each read
             data = b"".join(self._pieces)
             self._pieces.clear()
+            self._buffered_bytes = 0
+        # Frames are views of it, or wait in it: the caller may fill its own buffer again.
+        if type(data) is not bytes:
+            data = bytes(data)
         frames: list[Frame] = []
-        view, position = memoryview(data), 0
-        while (end := self._end_of_frame(view, position)) is not None:
-            frames.append(_cut(view, position, end))
-            position = end
-        self._buffered_bytes = 0
-        if position < len(view):  # the beginning of the next frame
-            self._needed_bytes = _needed_bytes(view, position)
-            self._keep(view[position:])
+        position, available = 0, len(data)
+        while available >= PREFIX.size:
+            length, header_length = PREFIX.unpack_from(data, position)
+            if (
+                not HEADER_LENGTH_BYTES + header_length <= length <= self._frame_bytes_max
+                or header_length > self._header_bytes_max
+            ):
+                self._refuse(length, header_length)
+            size = LENGTH.size + length
+            if size > available:
+                break
+            frames.append(_cut(data, position, header_length, size))
+            position, available = position + size, available - size
+        if available:  # the beginning of the next frame
+            rest = data[position:]
+            self._needed_bytes = self._bytes_needed_after(rest)
+            self._keep(rest)
         return frames
+
+    def _check_first(self, first: bytearray, data: Bytes) -> None:
+        first += data[: FIRST_BYTES - len(first)]
+        refuse_foreign(first)
+        if len(first) == FIRST_BYTES:
+            self._first = None
 
     def _keep(self, data: Bytes) -> None:
         """Buffer part of a frame: large pieces as they are, small ones appended to each other."""
@@ -111,52 +130,36 @@ class FrameReader:
         else:
             self._pieces.append(bytearray(data))
 
-    def _end_of_frame(self, view: memoryview, position: int) -> int | None:
-        """Where the frame at `position` ends; None while it is not complete."""
-        available = len(view) - position
-        if available >= LENGTH.size:  # refuse a length at once, before its header length arrives
-            self._check_length(LENGTH.unpack_from(view, position)[0])
-        if available < PREFIX.size:
-            return None
-        length, header_length = PREFIX.unpack_from(view, position)
-        self._check_header_length(header_length, length)
-        end: int = position + LENGTH.size + length
-        return end if end <= len(view) else None
+    def _bytes_needed_after(self, begun: bytes) -> int:
+        """How many bytes, with these, have to arrive before the next step is possible."""
+        if len(begun) < LENGTH.size:
+            return LENGTH.size
+        (length,) = LENGTH.unpack_from(begun)
+        # A length is refused at once, before its header length arrives.
+        if not HEADER_LENGTH_BYTES <= length <= self._frame_bytes_max:
+            self._refuse(length, 0)
+        return LENGTH.size + length if len(begun) >= PREFIX.size else PREFIX.size
 
-    def _check_length(self, length: int) -> None:
+    def _refuse(self, length: int, header_length: int) -> NoReturn:
+        """Lengths over their limits, or that contradict each other."""
         if length > self._frame_bytes_max:
-            raise RemoteProtocolError(
-                f"frame of {length} bytes, at most {self._frame_bytes_max}: send less at once"
-            )
-        if length < HEADER_LENGTH_BYTES:  # it would end inside of its own header
-            raise RemoteProtocolError(f"frame of {length} bytes, at least {HEADER_LENGTH_BYTES}")
-
-    def _check_header_length(self, header_length: int, length: int) -> None:
-        if header_length > self._header_bytes_max:
-            raise RemoteProtocolError(
+            problem = f"frame of {length} bytes, at most {self._frame_bytes_max}: send less at once"
+        elif length < HEADER_LENGTH_BYTES:  # it would end inside of its own header
+            problem = f"frame of {length} bytes, at least {HEADER_LENGTH_BYTES}"
+        elif header_length > self._header_bytes_max:
+            problem = (
                 f"frame with a header of {header_length} bytes, at most {self._header_bytes_max}"
             )
-        if header_length > length - HEADER_LENGTH_BYTES:  # the two lengths contradict each other
-            raise RemoteProtocolError(
-                f"frame of {length} bytes with a header of {header_length} bytes"
-            )
+        else:
+            problem = f"frame of {length} bytes with a header of {header_length} bytes"
+        raise RemoteProtocolError(problem)
 
 
-def _needed_bytes(view: memoryview, position: int) -> int:
-    """How many bytes from `position` on have to arrive before the next step is possible."""
-    available = len(view) - position
-    if available < PREFIX.size:
-        return LENGTH.size if available < LENGTH.size else PREFIX.size
-    length: int = LENGTH.unpack_from(view, position)[0]
-    return LENGTH.size + length
-
-
-def _cut(view: memoryview, position: int, end: int) -> Frame:
-    _, header_length = PREFIX.unpack_from(view, position)
+def _cut(data: bytes, position: int, header_length: int, size: int) -> Frame:
+    """The frame of `size` bytes at `position`."""
     header_start = position + PREFIX.size
-    payload_start = header_start + header_length
-    payload = view[payload_start:end]
-    # A view only of immutable bytes: the caller's buffer may be filled again by the next read.
-    if len(payload) < LARGE_BYTES or not isinstance(view.obj, bytes):
-        return Frame(bytes(view[header_start:payload_start]), bytes(payload))
-    return Frame(bytes(view[header_start:payload_start]), payload)
+    payload_start, end = header_start + header_length, position + size
+    header = data[header_start:payload_start]
+    if end - payload_start < LARGE_BYTES:
+        return Frame(header, data[payload_start:end])
+    return Frame(header, memoryview(data)[payload_start:end])

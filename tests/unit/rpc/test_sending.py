@@ -26,7 +26,7 @@ from raftmq.rpc.connection import (
     steps,
 )
 from raftmq.rpc.network import TcpNetwork
-from raftmq.rpc.reply import memory_bytes, payload_length
+from raftmq.rpc.reply import payload_sizes
 from tests.simulation.deterministic import run_inline
 from tests.simulation.disk import SimulatedFiles
 
@@ -98,7 +98,7 @@ async def through_tcp(*pieces: Piece) -> bytes:
 
         async def receive() -> None:
             nonlocal received
-            received = await receive_all(receiving, payload_length(pieces))
+            received = await receive_all(receiving, payload_sizes(pieces)[0])
 
         nursery.start_soon(receive)
         sender = SocketWriter(sending, run_inline)
@@ -112,7 +112,7 @@ async def through_memory(*pieces: Piece) -> bytes:
     sender = SocketWriter(left, run_inline)
     for step in steps(pieces):
         await sender.send(step)
-    return await receive_all(right, payload_length(pieces))
+    return await receive_all(right, payload_sizes(pieces)[0])
 
 
 # Steps
@@ -148,8 +148,7 @@ def test_an_empty_part_of_a_file_is_no_step(tmp_path: Path) -> None:
 def test_what_a_payload_weighs(tmp_path: Path) -> None:
     """On the stream everything counts, in memory files do not."""
     payload = (b"four", memoryview(b"four"), FileSlice(file_of(tmp_path), 0, 100))
-    assert payload_length(payload) == 108
-    assert memory_bytes(payload) == 8
+    assert payload_sizes(payload) == (108, 8)
 
 
 # Files, over real TCP
