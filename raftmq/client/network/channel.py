@@ -1,7 +1,9 @@
 """The channel of programs, on asyncio or trio: reader, writer and timer around a `Conversation`.
 
-No request has a task of its own. A caller may be cancelled at any time: only the writing task
-touches the stream, so a frame that was begun is written whole, and its answer is dropped.
+No request has a task of its own. A caller may be cancelled at any time: it never waits for the
+stream. A small frame of a lone request leaves in its task, as far as the socket takes it at once;
+all else, the rest of that frame too, is the writing task's. So a frame that was begun is written
+whole, and its answer is dropped.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ class AnyioChannel(Channel):
         self._frames = FrameReader(
             frame_bytes_max=limits.frame_bytes_max, header_bytes_max=limits.header_bytes_max
         )
-        self._outgoing = Outgoing(wake=lambda: self._queued.set())
+        self._outgoing = Outgoing(wake=lambda: self._queued.set(), send_now=stream.send_now)
         now = anyio.current_time()
         conversation = Conversation(name, limits, self._outgoing, now=now, on_end=self._on_end)
         super().__init__(conversation, now=anyio.current_time, look_by=self._ring_by)

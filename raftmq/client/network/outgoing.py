@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.header import Buffer
 
 JOINED_BYTES_MAX = 256 << 10  # copying so much costs less than another write
+AT_ONCE_BYTES_MAX = 64 << 10  # of a frame that is worth a copy and no task switch
 STEP_BYTES = 1 << 20  # of one write: a slow connection shows progress after each
 
 
@@ -32,9 +33,12 @@ class Outgoing:
         writes_since: since when the present write lasts; math.inf without one.
     """
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        """`wake` is called when there is something to take."""
-        self._wake = wake
+    def __init__(
+        self, wake: Callable[[], None], send_now: Callable[[Buffer], int] = lambda _data: 0
+    ) -> None:
+        """`wake` is called when there is something to take, `send_now` for one small frame before
+        that: it returns how many bytes have left without waiting."""
+        self._wake, self._send_now = wake, send_now
         self.queued_bytes = 0
         self.pushed_at, self.writes_since = -math.inf, math.inf
         self._queue: deque[tuple[int, Sequence[Buffer]]] = deque()
@@ -52,7 +56,22 @@ class Outgoing:
         self.queued_bytes += size
 
     def flush(self, *, at_once: bool = False) -> None:
-        """Send what was put; all leaves through the one task that writes."""
+        """Send what was put.
+
+        Args:
+            at_once: nothing more will come soon: one small frame leaves in this task, without a
+                switch to the one that writes. What does not leave so is left to that.
+        """
+        if at_once and len(self._queue) == 1 and not self._taken_bytes:
+            size, pieces = self._queue[0]
+            if size <= AT_ONCE_BYTES_MAX:
+                data = b"".join(pieces)
+                sent = self._send_now(data)
+                self.queued_bytes -= sent
+                if sent == size:
+                    self._queue.popleft()
+                    return
+                self._queue[0] = (size - sent, (memoryview(data)[sent:],))
         self._wake()
 
     def take(self, now: float) -> list[Buffer]:

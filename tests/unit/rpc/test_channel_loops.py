@@ -110,6 +110,9 @@ async def test_a_broken_stream_ends_the_channel(shell: str) -> None:
         async def send(self, _data: object, /) -> None:
             raise anyio.BrokenResourceError("the connection broke: a wire")
 
+        def send_now(self, _data: object, /) -> int:
+            return 0
+
         async def receive(self, _max_bytes: int, /) -> bytes:
             await anyio.sleep_forever()
             return b""
@@ -138,6 +141,7 @@ def test_a_stream_that_cannot_take_its_leave(backend: str) -> None:
     class Rude:
         def __init__(self, stream: MemoryStream) -> None:
             self.send, self.receive, self._stream = stream.send, stream.receive, stream
+            self.send_now = stream.send_now
 
         async def aclose(self) -> None:
             await self._stream.aclose()

@@ -6,7 +6,7 @@ import socket
 import struct
 from contextlib import closing, contextmanager
 from functools import partial
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import anyio
@@ -68,6 +68,37 @@ async def test_what_is_sent_comes_back() -> None:
                 assert 0 < len(data) <= 512 << 10
                 received += data
         await stream.aclose()
+    assert received == MEGABYTES_8
+
+
+@on_trio_and_asyncio
+async def test_what_leaves_without_waiting() -> None:
+    """As much as the socket takes, then nothing, and `send` goes on behind it; after the end of
+    either side nothing, and no other socket that has got its number since is written to."""
+    received = bytearray()
+    may_read = Event()
+
+    def read_late(connection: socket.socket) -> None:
+        may_read.wait(10)
+        while data := connection.recv(1 << 20):
+            received.extend(data)
+
+    with listening(read_late) as address:
+        stream = await AnyioTcpNetwork().dial(address)
+        sent = 0
+        while taken := stream.send_now(memoryview(MEGABYTES_8)[sent:]):
+            sent += taken
+        assert 0 < sent < len(MEGABYTES_8)
+        may_read.set()
+        await stream.send(memoryview(MEGABYTES_8)[sent:])
+        await stream.aclose()
+        await anyio.lowlevel.checkpoint()
+        ends = socket.socketpair()
+        with ends[0], ends[1]:
+            assert stream.send_now(b"late") == 0
+            ends[1].setblocking(False)
+            with pytest.raises(BlockingIOError):
+                ends[1].recv(1)
     assert received == MEGABYTES_8
 
 
