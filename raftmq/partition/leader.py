@@ -307,13 +307,22 @@ class Leader:
         return self._raise_high_watermark()
 
     def on_fetch(
-        self, follower: int, broker_epoch: int, fetch_offset: int, *, now: float
+        self,
+        follower: int,
+        broker_epoch: int,
+        fetch_offset: int,
+        *,
+        now: float,
+        held_offset: int = 0,
     ) -> list[LeaderEffect]:
-        """The follower fetched from `fetch_offset`, and `divergence` found nothing."""
+        """The follower fetched from `fetch_offset`, and `divergence` found nothing. It holds
+        everything before `held_offset`; 0: it does not say."""
         assert fetch_offset <= self.log_end_offset, "it would have diverged"
         progress = self._progress[follower]
         progress.on_fetch(broker_epoch, fetch_offset)
-        return self._after_word_of(follower, now)
+        if held_offset and progress.broker_epoch == broker_epoch:  # else a late fetch
+            progress.on_held(held_offset)
+        return self._after_word_of(follower, progress, now)
 
     def on_diverging_fetch(self, follower: int) -> list[LeaderEffect]:
         """The follower will truncate; until its next fetch nothing that it holds counts (L5)."""
@@ -328,7 +337,7 @@ class Leader:
         if not progress.has_fetched or progress.broker_epoch != broker_epoch:
             return []  # before its first fetch (L5), or a late report of an earlier process
         progress.on_held(held_offset)
-        return self._after_word_of(follower, now)
+        return self._after_word_of(follower, progress, now)
 
     def on_assignment(self, assignment: Assignment, *, now: float) -> list[LeaderEffect]:
         """A committed change within this leader epoch. Older ones than known are ignored."""
@@ -379,7 +388,8 @@ class Leader:
         for progress in self._counting():
             if progress.held_offset <= self.high_watermark:  # it does not hold more yet
                 return []
-            held = min(held, progress.held_offset)
+            if progress.held_offset < held:
+                held = progress.held_offset
         if not self.has_min_isr:
             return []  # L4
         self.high_watermark = held
@@ -389,8 +399,8 @@ class Leader:
     def _counting(self) -> Iterable[FollowerProgress]:
         """The followers that have to hold a record before it is committed (L2, L3)."""
         progress = self._progress
-        if self._pending is None and len(self.assignment.isr) == len(self.assignment.replicas):
-            return progress.values()  # the common case, without building a set: all are in sync
+        if self._are_all_in_sync and self._pending is None:
+            return progress.values()  # the common case, without building a set
         counting = {*self.maximal_isr, *filter(self._is_about_to_join, progress)}
         return [progress[member] for member in counting if member != self.broker_id]
 
@@ -399,6 +409,7 @@ class Leader:
     def _know_followers(self, now: float) -> None:
         """Members of the ISR get one lag window for their first fetch; others must catch up."""
         isr, replicas = self.assignment.isr, self.assignment.replicas
+        self._are_all_in_sync = len(isr) == len(replicas)
         known = self._progress
         self._progress = {
             follower: known.get(follower)
@@ -407,9 +418,11 @@ class Leader:
             if follower != self.broker_id
         }
 
-    def _after_word_of(self, follower: int, now: float) -> list[LeaderEffect]:
+    def _after_word_of(
+        self, follower: int, progress: FollowerProgress, now: float
+    ) -> list[LeaderEffect]:
         self._now = now
-        self._progress[follower].look(log_end_offset=self.log_end_offset, now=now)
+        progress.look(log_end_offset=self.log_end_offset, now=now)
         if follower in self.assignment.isr:  # the usual case: it need not join
             return self._raise_high_watermark()
         return self._maybe_expand(follower) + self._raise_high_watermark()

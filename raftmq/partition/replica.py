@@ -422,10 +422,11 @@ class Replica:
         if diverged:  # it will truncate, so its offsets count for nothing until the next fetch
             self._perform(leader.on_diverging_fetch(follower))
             return diverged
-        effects = leader.on_fetch(follower, broker_epoch, fetch.fetch_offset, now=now)
-        if held_offset:  # after the fetch, as it counts up to that offset only
-            effects += leader.on_progress(follower, broker_epoch, held_offset, now=now)
-        self._perform(effects)
+        self._perform(
+            leader.on_fetch(
+                follower, broker_epoch, fetch.fetch_offset, now=now, held_offset=held_offset
+            )
+        )
         return None
 
     def divergence(

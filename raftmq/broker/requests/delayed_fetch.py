@@ -11,7 +11,6 @@ whole, even beyond the limits; no further batch makes an answer exceed them.
 from __future__ import annotations
 
 import logging
-import math
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -76,7 +75,11 @@ class _Found(NamedTuple):
 
 
 class DelayedFetch:
-    """One request: `start` answers it, at once or later. A `WaitingFetch`."""
+    """One request: `start` answers it, at once or later. A `WaitingFetch`.
+
+    Attributes:
+        deadline: when it is answered at the latest.
+    """
 
     def __init__(
         self,
@@ -92,8 +95,7 @@ class DelayedFetch:
         self._hosting, self._directory, self._waiting = hosting, directory, waiting
         self._bytes_max = min(limits.bytes_max, ANSWER_BYTES_MAX)
         self._bytes_min = min(limits.bytes_min, self._bytes_max)
-        self._deadline = now + min(limits.max_wait_ms / 1000, WAIT_SECONDS_MAX)
-        self._alarm_at = math.inf  # no alarm is set
+        self.deadline = now + min(limits.max_wait_ms / 1000, WAIT_SECONDS_MAX)
         self._found: dict[PartitionKey, _Found] = {}
         self._bytes = 0
         # Its records are being read from disk, until the scope is cancelled.
@@ -106,6 +108,8 @@ class DelayedFetch:
     def start(self, now: float) -> PendingReply:
         """Check at once."""
         self._session.begin(self)
+        if self._session.bounds:
+            self._linger(now)
         try:
             self.look(now)
         # The session must not keep a request that failed.
@@ -133,16 +137,11 @@ class DelayedFetch:
 
     def linger(self) -> None:
         self._linger(trio.current_time())
-        self._set_alarm()
+        self._waiting.set_alarm(self._session, self.deadline)
 
     def _linger(self, now: float) -> None:
         """Answer in a moment, even without records; not later than the reader's own deadline."""
-        self._deadline = min(self._deadline, now + BOUNDS_LINGER_SECONDS)
-
-    def _set_alarm(self) -> None:
-        if self._deadline < self._alarm_at:
-            self._alarm_at = self._deadline
-            self._waiting.wake_at(self, self._deadline)
+        self.deadline = min(self.deadline, now + BOUNDS_LINGER_SECONDS)
 
     def on_superseded(self) -> None:
         """The reader's next request is here and checks at once, so what this one has found must be
@@ -157,7 +156,11 @@ class DelayedFetch:
         """Read partitions with new data, in order, until nothing more fits; answer if enough."""
         if self.is_ended or self._being_read is not None:  # a disk read goes on by itself
             return
-        news = self._session.news
+        session = self._session
+        # Bounds that wait travel with anything else that is answered.
+        if session.bounds and (session.news or now >= self.deadline):
+            session.take_bounds()
+        news = session.news
         for key, partition in list(news.items()):
             # What is left stays new data for the next request.
             if self._is_full:
@@ -176,13 +179,13 @@ class DelayedFetch:
             self._is_urgent
             or self._is_full
             or self._bytes >= self._bytes_min
-            or now >= self._deadline
+            or now >= self.deadline
         ):
             reply = self._reply()
             self._end(now)
             self._pending.settle(reply)
         else:
-            self._set_alarm()
+            self._waiting.set_alarm(self._session, self.deadline)
 
     def _look_at(self, partition: SessionPartition, now: float) -> bool:
         """False if the disk must be waited for."""
@@ -273,7 +276,9 @@ class DelayedFetch:
                 self._add(_Found(partition, seen, part.bytes, length), is_urgent=is_cut)
         elif partition.told is None:  # case 3: consumers have no use for bounds without records
             self._add(_Found(partition, seen), is_urgent=self._session.is_follower)
-        elif self._session.is_follower and partition.has_new_bounds(seen):  # case 4; else 5
+        elif self._session.is_follower and partition.has_new_bounds(
+            seen.high_watermark, seen.log_start_offset
+        ):  # case 4; else 5
             self._add(_Found(partition, seen))
             self._linger(now)
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         FetchSession,
         SessionPartition,
     )
-    from raftmq.partition.leader import Diverged
     from raftmq.partition.replica import Replica
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.rpc.context import RequestContext
@@ -75,7 +74,7 @@ class FetchRequests:
         )
         session.forget(request.forgotten)
         for wanted in request.partitions:
-            session.name(wanted)
+            session.check(session.name(wanted))
         return DelayedFetch(
             session, self, self._hosting, self._directory, self._waiting, request, now
         ).start(now)
@@ -142,17 +141,15 @@ class ReplicaFetchRequests:
         self._check_epoch(request.broker_id, request.broker_epoch)
         owner = request.broker_id, request.broker_epoch
         session = self.sessions.enter(request.session_id, request.session_epoch, owner, now)
-        session.forget(request.forgotten)
+        if request.forgotten:
+            session.forget(request.forgotten)
         held = {(said.topic_id, said.partition, said.leader_epoch): said for said in request.held}
         for wanted in request.partitions:
             partition = session.name(wanted)
             said = held.pop((*partition.key, wanted.leader_epoch), None)
-            try:
-                partition.diverged = self._verdict(request, session, partition, said, now)
-            # Kept until the answer, without the frames that hold the batch in memory.
-            except RaftmqError as error:
-                partition.refusal = without_frames(error)
-        self._take_all(request, held.values(), now)
+            self._take_fetch(request, session, partition, said.held_offset if said else 0, now)
+        if held:  # more is held of partitions that this request does not name
+            self._take_all(request, held.values(), now)
         return DelayedFetch(
             session, self, self._hosting, self._directory, self._waiting, request, now
         ).start(now)
@@ -166,26 +163,42 @@ class ReplicaFetchRequests:
                 f"{'none' if known is None else known}"
             )
 
-    def _verdict(
+    def _take_fetch(
         self,
         request: ReplicaFetch,
         session: FetchSession,
         partition: SessionPartition,
-        said: PartitionProgress | None,
+        held_offset: int,
         now: float,
-    ) -> Diverged | None:
+    ) -> None:
+        """Tell the leader's rules of it, and have answered what they say."""
         wanted = partition.wanted
-        # Consumers may leave the epoch out; a follower in the wrong epoch would be counted.
-        if wanted.leader_epoch == ABSENT:
-            raise InvalidRequest("a follower has to say which leader epoch it means")
-        return session.replica_of(partition, self._hosting.get).on_replica_fetch(
-            request.broker_id,
-            request.broker_epoch,
-            wanted,
-            leader_epoch=wanted.leader_epoch,
-            now=now,
-            held_offset=0 if said is None else said.held_offset,
-        )
+        try:
+            # Consumers may leave the epoch out; a follower in the wrong epoch would be counted.
+            if wanted.leader_epoch == ABSENT:
+                raise InvalidRequest("a follower has to say which leader epoch it means")
+            replica = session.replica_of(partition, self._hosting.get)
+            partition.diverged = replica.on_replica_fetch(
+                request.broker_id,
+                request.broker_epoch,
+                wanted,
+                leader_epoch=wanted.leader_epoch,
+                now=now,
+                held_offset=held_offset,
+            )
+        # Kept until the answer, without the frames that hold the batch in memory.
+        except RaftmqError as error:
+            partition.refusal = without_frames(error)
+        else:
+            log = replica.log
+            if partition.diverged is None and wanted.fetch_offset == log.log_end_offset:
+                session.check_level(
+                    partition,
+                    high_watermark=replica.high_watermark,
+                    log_start_offset=log.log_start_offset,
+                )
+                return
+        session.check(partition)
 
     def look(self, replica: Replica, partition: SessionPartition) -> PartitionView:
         """Raises RaftmqError: the answer in place of records."""

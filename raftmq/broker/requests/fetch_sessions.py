@@ -1,7 +1,8 @@
 """Fetch sessions (KIP-227) and delayed fetches: what readers fetch, remembered between requests.
 
 Owns the sessions and who may use them. A session knows which of its partitions may have new data,
-as replicas notify it (`on_news`): a fetch checks these and none of the others. Reads no log.
+as replicas notify it (`on_news`): a fetch checks these and none of the others. A new high watermark
+alone is no reason to answer: it waits a moment for records to travel with. Reads no log.
 (Kafka: FetchSessionCache; the long polls in the second part: DelayedOperationPurgatory)
 
 Invariants: a session watches each replica once, and none after its end. After an answer with
@@ -66,13 +67,13 @@ class SessionPartition:
         self.diverged: Diverged | None = None
         self.refusal: RaftmqError | None = None
 
-    def has_new_bounds(self, seen: PartitionView) -> bool:
+    def has_new_bounds(self, high_watermark: int, log_start_offset: int) -> bool:
         """Whether the reader has not been told these; always so before the first answer."""
         told = self.told
         return (
             told is None
-            or told.high_watermark != seen.high_watermark
-            or told.log_start_offset != seen.log_start_offset
+            or told.high_watermark != high_watermark
+            or told.log_start_offset != log_start_offset
         )
 
 
@@ -84,7 +85,10 @@ class FetchSession:
         is_follower: it reads what is not committed yet, and learns each new high watermark.
         partitions: all of them.
         news: partitions that may have new data, in the order in which they are read.
+        bounds: partitions of followers with nothing but new bounds, which can wait a moment.
         turn: the request being answered; at most one.
+        alarms: of `FetchPurgatory`, the earliest last.
+        is_closed: it has ended, and watches nothing any more.
     """
 
     def __init__(self, session_id: int, owner: Hashable, *, is_follower: bool, now: float) -> None:
@@ -93,7 +97,10 @@ class FetchSession:
         self.used_at = now
         self.partitions: dict[PartitionKey, SessionPartition] = {}
         self.news: dict[PartitionKey, SessionPartition] = {}
+        self.bounds: dict[PartitionKey, SessionPartition] = {}
         self.turn: WaitingFetch | None = None
+        self.alarms: list[float] = []
+        self.is_closed = False
 
     def begin(self, turn: WaitingFetch) -> None:
         """A new request: the reader has given up the one before."""
@@ -109,8 +116,7 @@ class FetchSession:
                 self.close()
 
     def name(self, wanted: FetchPartition) -> SessionPartition:
-        """The reader names a partition and its next offset. It is read after all others, so that a
-        busy partition does not starve them."""
+        """The reader names a partition and its next offset; it is not in `news` any more."""
         key = PartitionKey(wanted.topic_id, wanted.partition)
         partition = self.partitions.get(key)
         if partition is None:  # new in this session
@@ -121,8 +127,28 @@ class FetchSession:
         partition.wanted, partition.rests = wanted, False
         partition.diverged = partition.refusal = None
         self.news.pop(key, None)
-        self.news[key] = partition
         return partition
+
+    def check(self, partition: SessionPartition) -> None:
+        """Have it read for this request: after all others, so that a busy partition does not
+        starve them."""
+        self.news[partition.key] = partition
+
+    def check_level(
+        self, partition: SessionPartition, *, high_watermark: int, log_start_offset: int
+    ) -> None:
+        """The same for one whose reader is known to have all records: new bounds at most."""
+        if partition.told is None:  # the first answer does not wait
+            self.check(partition)
+        elif partition.has_new_bounds(high_watermark, log_start_offset):
+            self.bounds[partition.key] = partition
+        elif self.bounds:  # it has been told since
+            self.bounds.pop(partition.key, None)
+
+    def take_bounds(self) -> None:
+        """What could wait has waited, or something else is about to be answered."""
+        self.news |= self.bounds
+        self.bounds.clear()
 
     def forget(self, keys: Iterable[TopicPartition]) -> None:
         for key in keys:
@@ -130,6 +156,7 @@ class FetchSession:
 
     def drop(self, key: PartitionKey) -> None:
         self.news.pop(key, None)
+        self.bounds.pop(key, None)
         partition = self.partitions.pop(key, None)
         if partition is not None:  # it may have been forgotten twice
             self.watch(partition, None)
@@ -164,29 +191,35 @@ class FetchSession:
     def on_high_watermark(self, key: PartitionKey) -> None:
         if not self.is_follower:
             self.on_news(key)
-        # Records are worth waking for; a high watermark alone may wait a moment for some.
-        elif self._note(key) and self.turn is not None:
+            return
+        partition = self._awake(key)
+        if partition is None or key in self.news:
+            return
+        is_first, self.bounds[key] = not self.bounds, partition
+        if is_first and self.turn is not None:  # else it lingers already
             self.turn.linger()
 
     def on_news(self, key: PartitionKey) -> None:
-        # Without a request the next one finds the partition in `news`.
-        if self._note(key) and self.turn is not None:
-            self.turn.wake()
+        partition = self._awake(key)
+        if partition is not None:
+            self.news[key] = partition
+            # Without a request the next one finds the partition in `news`.
+            if self.turn is not None:
+                self.turn.wake()
 
-    def _note(self, key: PartitionKey) -> bool:
-        """Have it checked by the request that waits, or by the next one; False: not needed."""
+    def _awake(self, key: PartitionKey) -> SessionPartition | None:
+        """The partition, if the request that waits, or the next one, has to check it."""
         partition = self.partitions.get(key)
         # Forgotten by the reader; the replica has not noticed yet.
         if partition is None:
-            return False
+            return None
         if partition.replica is not None and partition.replica.is_closed:
             self.watch(partition, None)
-        if partition.rests:  # the reader has an answer about it that it has not replied to
-            return False
-        self.news[key] = partition
-        return True
+        # Resting: the reader has an answer about it that it has not replied to.
+        return None if partition.rests else partition
 
     def close(self) -> None:
+        self.is_closed = True
         for key in list(self.partitions):
             self.drop(key)
         before, self.turn = self.turn, None
@@ -288,9 +321,13 @@ def following_epoch(session_epoch: int) -> int:
 # Owns the waking, for all of them together: no fetch has a task or a timer of its own, except for
 # a read from disk. New data from a batch of requests wakes each fetch once, at its end.
 # (Kafka: DelayedOperationPurgatory)
+#
+# An alarm belongs to a session and outlives the request that set it: the next one has a later
+# deadline, mostly, and sets its own when that alarm rings. So a session under load sets one now and
+# then, and not one for each request.
 
 
-STALE_ALARMS_MIN = 100  # alarms of answered fetches; fewer are not worth a pass over all
+STALE_ALARMS_MIN = 100  # alarms of closed sessions; fewer are not worth a pass over all
 
 
 class WaitingFetch(Protocol):
@@ -298,9 +335,11 @@ class WaitingFetch(Protocol):
 
     Attributes:
         is_ended: it has been answered.
+        deadline: when it is answered at the latest.
     """
 
     is_ended: bool
+    deadline: float
 
     def wake(self) -> None:
         """A partition of its session may have new data."""
@@ -323,10 +362,10 @@ class FetchPurgatory:
 
     def __init__(self) -> None:
         self._woken: dict[WaitingFetch, None] = {}
-        self._alarms: list[tuple[float, int, WaitingFetch]] = []  # a heap
+        self._alarms: list[tuple[float, int, FetchSession]] = []  # a heap
         self._numbers = count()
         self._is_batch = False
-        # Alarms of live fetches at the last pass; twice as many start the next one.
+        # Alarms of open sessions at the last pass; twice as many start the next one.
         self._alive_max = STALE_ALARMS_MIN
         self._asleep = trio.lowlevel.ParkingLot()
         self._alarm = trio.CancelScope()
@@ -339,19 +378,23 @@ class FetchPurgatory:
             self._asleep.unpark_all()
         self._woken[fetch] = None
 
-    def wake_at(self, fetch: WaitingFetch, time: float) -> None:
-        """Have the fetch check at that time at the latest."""
-        alarm = (time, next(self._numbers), fetch)
+    def set_alarm(self, session: FetchSession, time: float) -> None:
+        """Have the session's request checked at that time at the latest."""
+        # One that rings earlier sets the next one.
+        if session.alarms and session.alarms[-1] <= time:
+            return
+        session.alarms.append(time)
+        alarm = (time, next(self._numbers), session)
         heappush(self._alarms, alarm)
         # Amortised: a pass over all follows only when they have doubled.
         if len(self._alarms) > 2 * self._alive_max:
-            self._forget_ended()
+            self._forget_closed()
         if self._alarms[0] is alarm:  # the earliest: nothing else wakes `_watch_clock`
             self._alarm.deadline = time
 
-    def _forget_ended(self) -> None:
-        """Drop alarms of answered fetches: most are answered long before their deadline."""
-        self._alarms = [alarm for alarm in self._alarms if not alarm[2].is_ended]
+    def _forget_closed(self) -> None:
+        """Drop alarms of closed sessions: a reader without a session closes one each time."""
+        self._alarms = [alarm for alarm in self._alarms if not alarm[2].is_closed]
         heapify(self._alarms)
         self._alive_max = max(STALE_ALARMS_MIN, len(self._alarms))
 
@@ -402,9 +445,17 @@ class FetchPurgatory:
             with trio.CancelScope() as self._alarm:
                 self._alarm.deadline = self._alarms[0][0] if self._alarms else math.inf
                 await trio.sleep_forever()  # until the earliest deadline
-            now = trio.current_time()
-            # Answered ones are dropped on the way.
-            while self._alarms and (self._alarms[0][0] <= now or self._alarms[0][2].is_ended):
-                fetch = heappop(self._alarms)[2]
-                if not fetch.is_ended:
-                    self.wake(fetch)
+            self._ring(trio.current_time())
+
+    def _ring(self, now: float) -> None:
+        while self._alarms and self._alarms[0][0] <= now:
+            session = heappop(self._alarms)[2]
+            # A session's alarms are set from late to early, and ring from early to late.
+            session.alarms.pop()
+            turn = session.turn
+            if turn is None:  # answered; the next request sets its own
+                continue
+            if turn.deadline <= now:
+                self.wake(turn)
+            else:
+                self.set_alarm(session, turn.deadline)

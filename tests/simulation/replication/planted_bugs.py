@@ -156,7 +156,7 @@ def count_before_the_first_fetch(patch: Patch) -> None:
         progress = self._progress[follower]
         progress.broker_epoch = broker_epoch
         progress.held_offset = max(progress.held_offset, min(held_offset, self.log_end_offset))
-        return self._after_word_of(follower, now)
+        return self._after_word_of(follower, progress, now)
 
     patch.setattr(Leader, "on_progress", on_progress)
     tell_before_agreement(patch)

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from math import inf
 from typing import TYPE_CHECKING
 
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from raftmq.broker.requests.fetch_sessions import STALE_ALARMS_MIN, FetchPurgatory
+from raftmq.broker.requests.fetch_sessions import (
+    STALE_ALARMS_MIN,
+    FetchPurgatory,
+    FetchSession,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 
 class Fetch:
-    def __init__(self, *, error: Exception | None = None) -> None:
-        self.is_ended = False
+    """A request that waits, and the session that it belongs to."""
+
+    def __init__(self, *, deadline: float = inf, error: Exception | None = None) -> None:
+        self.is_ended, self.deadline = False, deadline
         self.looked_at: list[float] = []
         self.failures: list[Exception] = []
         self._error = error
+        self.session = FetchSession(1, "a", is_follower=True, now=trio.current_time())
+        self.session.turn = self
 
     def look(self, now: float) -> None:
         assert now == trio.current_time()
@@ -29,6 +38,15 @@ class Fetch:
 
     def fail(self, error: Exception) -> None:
         self.failures.append(error)
+
+    def wake(self) -> None:
+        raise AssertionError("only sessions wake")
+
+    def linger(self) -> None:
+        raise AssertionError("only sessions wake")
+
+    def on_superseded(self) -> None:
+        self.is_ended = True
 
 
 @asynccontextmanager
@@ -62,17 +80,49 @@ async def test_news_wake_a_fetch_once(autojump_clock: MockClock) -> None:
 async def test_the_clock_wakes_in_order(autojump_clock: MockClock) -> None:
     """Each at its time, also those that come while another one is waited for."""
     async with running() as waiting:
-        late, early, ended = Fetch(), Fetch(), Fetch()
         began_at = trio.current_time()
-        waiting.wake_at(late, began_at + 5)
+        late, early, ended = (Fetch(deadline=began_at + seconds) for seconds in (5, 3, 4))
+        waiting.set_alarm(late.session, late.deadline)
         await trio.sleep(1)
-        waiting.wake_at(early, began_at + 3)
-        waiting.wake_at(ended, began_at + 4)
-        ended.is_ended = True
+        waiting.set_alarm(early.session, early.deadline)
+        waiting.set_alarm(ended.session, ended.deadline)
+        ended.session.turn = None
         await trio.sleep(10)
         assert early.looked_at == [began_at + 3]
         assert late.looked_at == [began_at + 5]
         assert ended.looked_at == []
+
+
+async def test_an_alarm_serves_the_next_request_of_its_session(autojump_clock: MockClock) -> None:
+    """It rings too early for that one, and is set again at its deadline."""
+    async with running() as waiting:
+        began_at = trio.current_time()
+        first, second = Fetch(deadline=began_at + 5), Fetch(deadline=began_at + 8)
+        session = first.session
+        waiting.set_alarm(session, first.deadline)
+        await trio.sleep(3)
+        session.turn = second
+        waiting.set_alarm(session, second.deadline)
+        assert len(waiting._alarms) == 1
+        await trio.sleep(10)
+        assert (first.looked_at, second.looked_at) == ([], [began_at + 8])
+
+
+async def test_an_earlier_alarm_leaves_the_later_one(autojump_clock: MockClock) -> None:
+    """A request that is to be answered in a moment does not set two alarms for the next one."""
+    async with running() as waiting:
+        began_at = trio.current_time()
+        fetch = Fetch(deadline=began_at + 5)
+        waiting.set_alarm(fetch.session, fetch.deadline)
+        for hurried in range(20):
+            fetch.deadline = trio.current_time() + 0.01
+            waiting.set_alarm(fetch.session, fetch.deadline)
+            assert len(waiting._alarms) == 2
+            await trio.sleep(0.02)
+            assert len(fetch.looked_at) == hurried + 1
+        fetch.deadline = began_at + 7
+        await trio.sleep(10)
+        assert fetch.looked_at[20:] == [began_at + 7]
 
 
 async def test_what_goes_wrong_is_told_to_that_fetch(autojump_clock: MockClock) -> None:
@@ -86,15 +136,15 @@ async def test_what_goes_wrong_is_told_to_that_fetch(autojump_clock: MockClock) 
         assert len(other.looked_at) == 1
 
 
-async def test_alarms_of_ended_fetches_are_forgotten(autojump_clock: MockClock) -> None:
-    """Each fetch sets one, and nearly all are answered before."""
+async def test_alarms_of_closed_sessions_are_forgotten(autojump_clock: MockClock) -> None:
+    """A reader without a session sets one with each request, and most are answered before."""
     async with running() as waiting:
-        stays = Fetch()
-        waiting.wake_at(stays, trio.current_time() + 60)
+        stays = Fetch(deadline=trio.current_time() + 60)
+        waiting.set_alarm(stays.session, stays.deadline)
         for _ in range(10 * STALE_ALARMS_MIN):
-            fetch = Fetch()
-            waiting.wake_at(fetch, trio.current_time() + 60)
-            fetch.is_ended = True
+            session = Fetch().session
+            waiting.set_alarm(session, trio.current_time() + 60)
+            session.close()
         assert len(waiting._alarms) <= 2 * STALE_ALARMS_MIN + 1
         await trio.sleep(61)
         assert len(stays.looked_at) == 1
