@@ -123,9 +123,19 @@ def skip_the_divergence_answer(patch: Patch) -> None:
     """A follower's log is taken for a part of the leader's."""
     patch.setattr(Replica, "divergence", lambda *_: None)
 
-    def on_fetch(self: Leader, follower: int, broker_epoch: int, offset: int, *, now: float) -> Any:
-        self._progress[follower].on_fetch(broker_epoch, min(offset, self.log_end_offset))
-        return self._after_word_of(follower, now)
+    def on_fetch(
+        self: Leader,
+        follower: int,
+        broker_epoch: int,
+        offset: int,
+        *,
+        now: float,
+        held_offset: int = 0,
+    ) -> Any:
+        progress = self._progress[follower]
+        progress.on_fetch(broker_epoch, min(offset, self.log_end_offset))
+        progress.on_held(held_offset)
+        return self._after_word_of(follower, progress, now)
 
     patch.setattr(Leader, "on_fetch", on_fetch)
 
