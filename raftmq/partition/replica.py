@@ -137,6 +137,7 @@ class Replica:
             # Same leadership, another ISR or replica set: in-flight acknowledgements stay valid.
             now = trio.current_time()
             self._perform(self.leader.on_assignment(assignment, now=now))
+            self._keep_tail(assignment)
             return
         self._end_role()
         if not self.log.is_sound or assignment.leader_epoch <= self._spent_epoch:
@@ -154,8 +155,16 @@ class Replica:
             epoch_of=self._environment.epoch_of,
             now=trio.current_time(),
         )
+        self._keep_tail(assignment)
         self._perform(self.leader.on_held(self.log.held_end_offset))
         logger.debug("leads: log=%s epoch=%d", self.log.name, assignment.leader_epoch)
+
+    def _keep_tail(self, assignment: Assignment) -> None:
+        """Keep what is appended in memory while there are followers to fetch it."""
+        if len(assignment.replicas) == 1:
+            self.log.tail = None
+        elif self.log.tail is None:
+            self.log.tail = self._directory.tails.begin_tail()
 
     async def _begin_at(self, start_offset: int) -> None:
         """Delete everything before the start that the quorum has for the partition (L6). These
@@ -211,6 +220,7 @@ class Replica:
         if self.leader is not None:
             error = NotLeaderOrFollower(f"{self.log.name} is not led here any more")
             self._acks.fail(error)
+            self.log.tail = None
         self.leader = self.follower = None
 
     async def close(self) -> None:

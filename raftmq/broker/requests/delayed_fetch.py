@@ -18,11 +18,13 @@ import trio
 
 from raftmq.disk.files import WouldBlock
 from raftmq.errors import CorruptRecord, RaftmqError, StorageError, without_frames
-from raftmq.rpc.reply import PendingReply, Reply, piece_length
+from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.wire.bodies import ABSENT, clip_message
 from raftmq.wire.messages.fetch import Diverging, FetchReply, PartitionFetched
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from raftmq.broker.replication.replicas import Replicas
     from raftmq.broker.requests.fetch_sessions import (
         FetchPurgatory,
@@ -64,12 +66,20 @@ class AnswerLimits(Protocol):
     def bytes_max(self) -> int: ...
 
 
+class _Records(NamedTuple):
+    """Whole batches, of `length` bytes, in memory or in a file."""
+
+    end_offset: int
+    pieces: Sequence[Piece]
+    length: int
+
+
 class _Found(NamedTuple):
     """What one partition has to answer."""
 
     partition: SessionPartition
     seen: PartitionView | None
-    piece: Piece | None = None
+    pieces: Sequence[Piece] = ()
     length: int = 0
     error: RaftmqError | None = None
 
@@ -195,10 +205,7 @@ class DelayedFetch:
         try:
             seen, part = self._see(partition), None
             if _has_records(partition, seen):
-                log, offset, bytes_max = self._wanted(partition)
-                part = self._directory.slice_now(
-                    log, offset, bytes_max=bytes_max, end_offset=seen.end_offset
-                )
+                part = self._read_now(partition, seen.end_offset)
         except RaftmqError as error:  # such as NotLeaderOrFollower: answered in place of records
             self._judge(partition, None, None, without_frames(error), now)
         # Also the signal of `read_now` that the page cache lacks it.
@@ -207,6 +214,18 @@ class DelayedFetch:
         else:
             self._judge(partition, seen, part, None, now)
         return True
+
+    def _read_now(self, partition: SessionPartition, end_offset: int) -> _Records:
+        """Raises WouldBlock."""
+        log, offset, bytes_max = self._wanted(partition)
+        # A follower that keeps up, which may read up to the log's end, needs no file.
+        if log.tail is not None and self._session.is_follower:
+            found = log.tail.read(offset, bytes_max)
+            if found is not None:
+                return _Records(*found)
+        return _in_file(
+            self._directory.slice_now(log, offset, bytes_max=bytes_max, end_offset=end_offset)
+        )
 
     async def _read_from_disk(self, partition: SessionPartition, scope: trio.CancelScope) -> None:
         # The request was answered before this task began.
@@ -227,14 +246,16 @@ class DelayedFetch:
 
     async def _find(
         self, partition: SessionPartition
-    ) -> tuple[PartitionView | None, LogSlice | None, RaftmqError | None]:
+    ) -> tuple[PartitionView | None, _Records | None, RaftmqError | None]:
         """What `_look_at` would have found."""
         try:
             seen, part = self._see(partition), None
             if _has_records(partition, seen):  # it may have been truncated meanwhile
                 log, offset, bytes_max = self._wanted(partition)
-                part = await self._directory.slice(
-                    log, offset, bytes_max=bytes_max, end_offset=seen.end_offset
+                part = _in_file(
+                    await self._directory.slice(
+                        log, offset, bytes_max=bytes_max, end_offset=seen.end_offset
+                    )
                 )
         except RaftmqError as error:
             return None, None, without_frames(error)
@@ -256,14 +277,14 @@ class DelayedFetch:
         self,
         partition: SessionPartition,
         seen: PartitionView | None,
-        part: LogSlice | None,
+        part: _Records | None,
         error: RaftmqError | None,
         now: float,
     ) -> None:
         """Five cases: 1. error or divergence: answer at once; 2. records; 3. bounds for the first
         time; 4. new bounds, with records or in a moment; 5. nothing.
         """
-        length = 0 if part is None else piece_length(part.bytes)
+        length = 0 if part is None else part.length
         if seen is None or seen.diverged is not None:  # case 1
             self._add(_Found(partition, seen, error=error), is_urgent=True)
         elif part is not None and length:  # case 2; else no whole batch ends before `end_offset`
@@ -273,7 +294,7 @@ class DelayedFetch:
                 self._is_full = True
             else:  # if more is there than fits, waiting for new records would be pointless
                 is_cut = part.end_offset < seen.end_offset
-                self._add(_Found(partition, seen, part.bytes, length), is_urgent=is_cut)
+                self._add(_Found(partition, seen, part.pieces, length), is_urgent=is_cut)
         elif partition.told is None:  # case 3: consumers have no use for bounds without records
             self._add(_Found(partition, seen), is_urgent=self._session.is_follower)
         elif self._session.is_follower and partition.has_new_bounds(
@@ -293,18 +314,18 @@ class DelayedFetch:
     def _reply(self) -> Reply:
         found, self._found = list(self._found.values()), {}
         told = tuple([self._tell(one) for one in found])
-        pieces = [one.piece for one in found if one.piece is not None]
+        pieces = [piece for one in found for piece in one.pieces]
         return Reply(FetchReply(self._session.session_id, told), pieces)
 
     def _tell(self, found: _Found) -> PartitionFetched:
-        partition, seen, piece, length, error = found
+        partition, seen, _, length, error = found
         if error is not None:  # errors are per partition; the others are answered
             return self._tell_error(partition, error)
         assert seen is not None, "neither seen nor failed"
         diverged = seen.diverged
         partition.told = seen if diverged is None else None  # after truncation all is new
         # Until the reader names its next offset, another answer would repeat this one.
-        partition.rests = piece is not None or diverged is not None
+        partition.rests = length > 0 or diverged is not None
         return PartitionFetched(
             *partition.key,
             high_watermark=seen.high_watermark,
@@ -348,6 +369,10 @@ class DelayedFetch:
             # The reader may have forgotten it meanwhile, and even named it anew.
             if self._session.partitions.get(partition.key) is partition:
                 self._session.news[partition.key] = partition
+
+
+def _in_file(part: LogSlice) -> _Records:
+    return _Records(part.end_offset, (part.bytes,), part.bytes.length)
 
 
 def _has_records(partition: SessionPartition, seen: PartitionView) -> bool:

@@ -35,6 +35,7 @@ from raftmq.partition.storage.lookups import (
 )
 from raftmq.partition.storage.mending import finish_mending, write_mending
 from raftmq.partition.storage.recovery import KnownPast, Past, open_log
+from raftmq.partition.storage.tail import TailMemory
 from raftmq.topic_config import TopicConfig
 
 if TYPE_CHECKING:
@@ -75,7 +76,11 @@ class LogId(NamedTuple):
 
 
 class LogDirectory:
-    """Made by `open_log_directory`."""
+    """Made by `open_log_directory`.
+
+    Attributes:
+        tails: memory for what leaders have appended lately.
+    """
 
     def __init__(
         self,
@@ -92,6 +97,7 @@ class LogDirectory:
         self._past.forget_clean_mark()
         self.logs: dict[str, PartitionLog] = {}
         self.flusher = Flusher(files, root, flush_sync)
+        self.tails = TailMemory()
         self._producers = ProducerUpkeep(files, self.flusher, run_sync)
         self._changes: WeakKeyDictionary[PartitionLog, trio.Lock] = WeakKeyDictionary()
 

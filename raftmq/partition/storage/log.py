@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.entries import ReadBytes
     from raftmq.partition.storage.rot import Rot
     from raftmq.partition.storage.segment import BatchStart, FoundBatch
+    from raftmq.partition.storage.tail import LogTail
     from raftmq.partition.storage.work import FoundLog
     from raftmq.topic_config import TopicConfig
     from raftmq.wire.batch.header import Buffer
@@ -118,6 +119,8 @@ class PartitionLog:
         self._names_are_unsynced = True  # recovery may have created files
         self._epochs_are_unsynced = False
         self._is_being_cut = False
+        # Of what its leader has appended, while it has followers; kept by the replica.
+        self.tail: LogTail | None = None
         # Counts cuts and trims: a worker thread's result is void if this has changed meanwhile.
         self.changes = 0
 
@@ -312,9 +315,12 @@ class PartitionLog:
             raise self.go_offline(error) from error  # any prefix may have been written
         self._note_epochs(placement)
         self._note_producers(placement, now)
-        self._end.on_append(active.end_offset, now)
+        end_offset = active.end_offset
+        self._end.on_append(end_offset, now)
+        if self.tail is not None:
+            self.tail.append(base_offset, end_offset, placement.buffers, placement.length)
         self._notify_dirty()
-        return Appended(base_offset, active.end_offset)
+        return Appended(base_offset, end_offset)
 
     def _note_epochs(self, placement: Placement) -> None:
         # Epochs never fall within the batches: if the last one is known, all are (the usual case).
@@ -480,6 +486,7 @@ class PartitionLog:
 
     def _cut(self, keep: int, end: BatchStart) -> Truncation:
         self.changes += 1
+        self.tail = None
         removed, self.segments = self.segments[keep:], self.segments[:keep]
         self.active.renote(self.active.resume(end.offset), end)
         self.active.index.write_pending()
@@ -521,6 +528,7 @@ class PartitionLog:
         self._check_online()
         self._is_being_cut = True
         self.changes += 1
+        self.tail = None
         removed = [*self.segments, *(self.damage.behind if self.damage else ())]
         first = Segment(
             self.files,

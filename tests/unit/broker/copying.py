@@ -15,6 +15,7 @@ import trio
 from raftmq.broker.replication.leader_fetcher import Fetchers
 from raftmq.broker.requests.fetch import FetchRequests, ReplicaFetchRequests
 from raftmq.broker.requests.fetch_sessions import FetchPurgatory
+from raftmq.disk.files import FileSlice
 from raftmq.errors import UnknownTopicOrPartition
 from raftmq.model import Address
 from raftmq.partition.replica import Replica
@@ -235,7 +236,9 @@ def body_of(reply: Reply) -> FetchReply:
 
 
 def payload_of(reply: Reply) -> bytes:
-    return b"".join(piece.read() for piece in reply.payload)  # type: ignore[union-attr]
+    return b"".join(
+        piece.read() if isinstance(piece, FileSlice) else bytes(piece) for piece in reply.payload
+    )
 
 
 def told_of(reply: Reply) -> dict[int, PartitionFetched]:
