@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import msgspec
+
 from raftmq.disk.files import FileSlice
 from raftmq.errors import ErrorCode
 
@@ -40,7 +42,7 @@ class Answer(NamedTuple):
     throttle_ms: int
 
 
-class Reply(NamedTuple):
+class Reply(msgspec.Struct, frozen=True):
     """A handler's answer: a body with its payload, or an error with a message for people.
 
     Buffers of the payload must not change any more; file slices are read when they are sent.
@@ -110,11 +112,11 @@ def payload_sizes(payload: Payload) -> tuple[int, int]:
     none."""
     on_stream = in_memory = 0
     for piece in payload:
-        size = piece_length(piece)
-        on_stream += size
-        if not isinstance(piece, FileSlice):
-            in_memory += size
-    return on_stream, in_memory
+        if isinstance(piece, FileSlice):
+            on_stream += piece.length
+        else:
+            in_memory += piece.nbytes if isinstance(piece, memoryview) else len(piece)
+    return on_stream + in_memory, in_memory
 
 
 def piece_length(piece: Piece) -> int:

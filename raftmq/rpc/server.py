@@ -290,7 +290,7 @@ class ServedConnection:
 
     def _on_frame(self, frame: Frame) -> str:
         """Returns why the connection must end, or ""."""
-        header, payload = frame
+        header, payload = frame.header, frame.payload
         size = PREFIX.size + len(header) + len(payload)
         self._window.enter(size)
         try:
@@ -394,14 +394,14 @@ class ServedConnection:
             self._put(number, size, failure(error, context, request.body))
 
     def _put(self, number: int, size: int, reply: Reply) -> None:
-        body, payload, error, message, throttle_ms = reply
+        payload = reply.payload
         sizes = payload_sizes(payload) if payload else (0, 0)
         head = encode_response(
             number,
-            body,
-            error=error,
-            message=message,
-            throttle_ms=throttle_ms,
+            reply.body,
+            error=reply.error,
+            message=reply.message,
+            throttle_ms=reply.throttle_ms,
             metadata_version=self._metadata_version(),
             payload_length=sizes[0],
         )

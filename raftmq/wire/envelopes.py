@@ -7,7 +7,7 @@ or version can be answered with an error.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 from msgspec import Meta, field
@@ -62,7 +62,7 @@ class ResponseHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
     body: msgspec.Raw = NIL
 
 
-class DecodedRequest(NamedTuple):
+class DecodedRequest(msgspec.Struct, frozen=True):
     correlation_id: int
     body: Request
     trace: Mapping[str, str]

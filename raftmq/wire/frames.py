@@ -9,7 +9,9 @@ before anything is buffered: a reader holds at most one frame and one read.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from raftmq.errors import RemoteProtocolError
 from raftmq.wire.foreign import FIRST_BYTES, refuse_foreign
@@ -32,7 +34,7 @@ LARGE_BYTES = 64 << 10
 FRAME_BYTES_MAX = (1 << 32) - 1  # what the u32 can say; each side sets a much smaller limit
 
 
-class Frame(NamedTuple):
+class Frame(msgspec.Struct, frozen=True):
     """One frame; its bytes are not changed any more."""
 
     header: bytes

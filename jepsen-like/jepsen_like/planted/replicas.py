@@ -12,6 +12,7 @@ from raftmq.broker.replication.followed_partition import FollowedPartition
 from raftmq.broker.replication.leader_fetcher import LeaderFetcher
 from raftmq.broker.replication.replicas import HighWatermarks
 from raftmq.broker.requests.fetch import FetchRequests
+from raftmq.broker.requests.fetch_sessions import PartitionView
 from raftmq.broker.requests.offsets import RecordDeletion
 from raftmq.broker.requests.produce import ProduceRequests
 from raftmq.errors import NotLeaderOrFollower
@@ -28,7 +29,7 @@ from raftmq.wire.messages.topics import DeleteRecordsReply, RecordsDeleted
 
 if TYPE_CHECKING:
     from jepsen_like.planted.patch import Patch
-    from raftmq.broker.requests.fetch_sessions import PartitionView, SessionPartition
+    from raftmq.broker.requests.fetch_sessions import SessionPartition
     from raftmq.errors import RaftmqError
     from raftmq.wire.batch.header import Buffer
     from raftmq.wire.messages.topics import DeleteRecords
@@ -114,7 +115,7 @@ def read_above_the_high_watermark(patch: Patch) -> None:
         self: FetchRequests, replica: Replica, partition: SessionPartition
     ) -> PartitionView:
         seen, end = look(self, replica, partition), replica.log.log_end_offset
-        return seen._replace(end_offset=end, high_watermark=end)
+        return PartitionView(end, end, seen.log_start_offset, seen.diverged)
 
     patch.setattr(FetchRequests, "look", look_further)
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+import msgspec
 import trio
 
 from raftmq.disk.files import WouldBlock
@@ -66,7 +67,7 @@ class AnswerLimits(Protocol):
     def bytes_max(self) -> int: ...
 
 
-class _Records(NamedTuple):
+class _Records(msgspec.Struct, frozen=True):
     """Whole batches, of `length` bytes, in memory or in a file."""
 
     end_offset: int
@@ -74,7 +75,7 @@ class _Records(NamedTuple):
     length: int
 
 
-class _Found(NamedTuple):
+class _Found(msgspec.Struct, frozen=True):
     """What one partition has to answer."""
 
     partition: SessionPartition
@@ -222,7 +223,7 @@ class DelayedFetch:
         if log.tail is not None and self._session.is_follower:
             found = log.tail.read(offset, bytes_max)
             if found is not None:
-                return _Records(*found)
+                return _Records(found.end_offset, found.pieces, found.length)
         return _in_file(
             self._directory.slice_now(log, offset, bytes_max=bytes_max, end_offset=end_offset)
         )
@@ -318,7 +319,7 @@ class DelayedFetch:
         return Reply(FetchReply(self._session.session_id, told), pieces)
 
     def _tell(self, found: _Found) -> PartitionFetched:
-        partition, seen, _, length, error = found
+        partition, seen, length, error = found.partition, found.seen, found.length, found.error
         if error is not None:  # errors are per partition; the others are answered
             return self._tell_error(partition, error)
         assert seen is not None, "neither seen nor failed"

@@ -14,8 +14,9 @@ from __future__ import annotations
 import math
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
+import msgspec
 import trio
 
 from raftmq.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
@@ -39,7 +40,7 @@ IDLE_SECONDS = 120.0  # two of the longest long polls
 ID_BITS = 53  # not to be guessed, nor given out again by a later process
 
 
-class PartitionView(NamedTuple):
+class PartitionView(msgspec.Struct, frozen=True):
     """What a reader may see of a partition now; records up to `end_offset`, unless it diverged."""
 
     end_offset: int

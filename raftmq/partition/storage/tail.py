@@ -12,7 +12,9 @@ tail.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +27,7 @@ APPEND_COST_BYTES = 512  # of the objects around an append, however short it is
 JOINED_BYTES_MAX = 64 << 10
 
 
-class TailAppend(NamedTuple):
+class TailAppend(msgspec.Struct, frozen=True):
     """`pieces`: its bytes, as they stand in the log."""
 
     end_offset: int
