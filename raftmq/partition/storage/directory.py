@@ -35,7 +35,7 @@ from raftmq.partition.storage.lookups import (
 )
 from raftmq.partition.storage.mending import finish_mending, write_mending
 from raftmq.partition.storage.recovery import KnownPast, Past, open_log
-from raftmq.partition.storage.tail import TailMemory
+from raftmq.partition.tail import TailMemory
 from raftmq.topic_config import TopicConfig
 
 if TYPE_CHECKING:

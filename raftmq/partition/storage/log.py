@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.entries import ReadBytes
     from raftmq.partition.storage.rot import Rot
     from raftmq.partition.storage.segment import BatchStart, FoundBatch
-    from raftmq.partition.storage.tail import LogTail
     from raftmq.partition.storage.work import FoundLog
+    from raftmq.partition.tail import LogTail
     from raftmq.topic_config import TopicConfig
     from raftmq.wire.batch.header import Buffer
 

@@ -10,6 +10,7 @@ import trio
 
 from raftmq.broker.requests.offsets import ListOffsetsRequests
 from raftmq.errors import ErrorCode
+from raftmq.rpc.reply import Reply
 from raftmq.wire.messages.offsets import (
     EARLIEST,
     LATEST,
@@ -98,7 +99,7 @@ async def test_only_a_search_by_time_waits(autojump_clock: MockClock) -> None:
     async with leading(1) as (node, _):
         handler = ListOffsetsRequests(node.replicas, node.directory).list_offsets
         wanted = WantedOffset(TOPIC_ID, 0, -1, LATEST)
-        assert isinstance(handler(CONTEXT, ListOffsets((wanted,)), b""), tuple)
+        assert isinstance(handler(CONTEXT, ListOffsets((wanted,)), b""), Reply)
         wanted = WantedOffset(TOPIC_ID, 0, -1, 0)
         reply = await ask(handler, ListOffsets((wanted, WantedOffset(TOPIC_ID, 0, -1, EARLIEST))))
         assert [found.offset for found in reply.partitions] == [-1, 0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from raftmq.partition.storage.tail import (
+from raftmq.partition.tail import (
     APPEND_COST_BYTES,
     JOINED_BYTES_MAX,
     LogTail,
