@@ -18,6 +18,7 @@ from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("trio", "msgspec", "crc32c", "zstandard", "lz4")
+WIDTH = 200  # where no terminal has one: figures must not be cut
 CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -35,6 +36,8 @@ class Report:
     def finish(self) -> None:
         """Show the tables and write the file."""
         console = Console()
+        if not console.is_terminal:
+            console = Console(width=WIDTH)
         for table in self._tables():
             console.print(table)
         self.path.parent.mkdir(parents=True, exist_ok=True)

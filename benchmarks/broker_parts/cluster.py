@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 import trio
 
-from benchmarks.broker_parts.process import BrokerFailed, BrokerProcess, Usage
+from benchmarks.broker_parts.process import RAFTMQ, BrokerFailed, BrokerProcess, Usage
 from benchmarks.log import folder
 from raftmq.client.network.channel import open_channel
 from raftmq.client.network.network import AnyioTcpNetwork
@@ -22,7 +22,7 @@ from raftmq.wire.messages.hello import Hello
 from raftmq.wire.messages.metadata import Metadata
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
     from pathlib import Path
 
     from raftmq.wire.bodies import Request
@@ -40,8 +40,10 @@ class Brokers:
     running: by node id.
     """
 
-    def __init__(self, root: Path, nursery: trio.Nursery, ports: list[int]) -> None:
-        self.root, self._nursery = root, nursery
+    def __init__(
+        self, root: Path, nursery: trio.Nursery, ports: list[int], entry: Sequence[str]
+    ) -> None:
+        self.root, self._nursery, self._entry = root, nursery, entry
         self._ports = {
             node: ports[at * PORTS_PER_NODE : (at + 1) * PORTS_PER_NODE]
             for at, node in enumerate(NODES)
@@ -58,7 +60,7 @@ class Brokers:
 
     async def start(self, nodes: Iterable[int] = NODES) -> list[float]:
         """All at once, until each has said that it is ready; seconds, of each."""
-        started = [BrokerProcess(node, self._config(node)) for node in nodes]
+        started = [BrokerProcess(node, self._config(node), self._entry) for node in nodes]
         for process in started:
             self.running[process.node_id] = process
             self._nursery.start_soon(process.read)
@@ -156,21 +158,21 @@ def is_whole(reply: MetadataReply) -> bool:
 
 
 @asynccontextmanager
-async def open_brokers(root: Path) -> AsyncIterator[Brokers]:
-    """Three that are ready and know of each other."""
-    async with open_nowhere(root) as brokers:
+async def open_brokers(root: Path, entry: Sequence[str] = RAFTMQ) -> AsyncIterator[Brokers]:
+    """Three that are ready and know of each other; `entry` is the program, as Python starts it."""
+    async with open_nowhere(root, entry) as brokers:
         await brokers.start()
         await brokers.wait_members()
         yield brokers
 
 
 @asynccontextmanager
-async def open_nowhere(root: Path) -> AsyncIterator[Brokers]:
+async def open_nowhere(root: Path, entry: Sequence[str] = RAFTMQ) -> AsyncIterator[Brokers]:
     """None of which runs yet."""
     with folder(root) as path, ExitStack() as keeping:
         ports = keep_ports(keeping, PORTS_PER_NODE * len(NODES))
         async with trio.open_nursery() as nursery:
-            brokers = Brokers(path, nursery, ports)
+            brokers = Brokers(path, nursery, ports, entry)
             try:
                 yield brokers
             finally:

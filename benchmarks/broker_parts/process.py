@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 READY = b"ready: "
 LOG_BYTES_SHOWN = 4000
 PR_SET_PDEATHSIG = 1
+RAFTMQ = ("-m", "raftmq")  # what Python is started with, before the command
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -67,13 +68,13 @@ class BrokerProcess:
     began_at: of `time.monotonic`, just before it was started; `ready_at`: once it has said so.
     """
 
-    def __init__(self, node_id: int, config: Path) -> None:
+    def __init__(self, node_id: int, config: Path, entry: Sequence[str] = RAFTMQ) -> None:
         self.node_id, self._log = node_id, config.with_suffix(".log")
         self._may_end, self._ready = False, trio.Event()
         self.ready_at = 0.0
         with self._log.open("ab") as log:
             self.began_at = time.monotonic()
-            command = ["-m", "raftmq", "broker", "--config", str(config)]
+            command = [*entry, "broker", "--config", str(config)]
             self._process = start_child(command, stderr=log)
 
     async def read(self) -> None:
