@@ -119,10 +119,10 @@ async def _costs(brokers: Brokers, hosts: list[Worker], seconds: float) -> Costs
     """After a rest."""
     await trio.sleep(REST_SECONDS)
     begin, before = time.monotonic(), (brokers.usage(), [host.usage() for host in hosts])
-    waited = sum(host.waited_seconds() for host in hosts)
+    waited = sum(host.usage().waited_seconds for host in hosts)
     await trio.sleep(seconds)
     passed, after = time.monotonic() - begin, (brokers.usage(), [host.usage() for host in hosts])
-    waited = sum(host.waited_seconds() for host in hosts) - waited
+    waited = sum(host.usage().waited_seconds for host in hosts) - waited
     by_broker = {node: _cost([before[0][node]], [after[0][node]], passed) for node in after[0]}
     clients = _cost(before[1], after[1], passed)
     return Costs(by_broker, clients, waited / passed / len(hosts) * 100)

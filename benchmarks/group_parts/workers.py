@@ -13,7 +13,6 @@ import sys
 import time
 from contextlib import asynccontextmanager
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -73,11 +72,6 @@ class Worker:
 
     def usage(self) -> Usage:
         return usage_of(self._process.pid)
-
-    def waited_seconds(self) -> float:
-        """For a core, so far, while it had something to do."""
-        schedstat = Path("/proc") / str(self._process.pid) / "schedstat"
-        return int(schedstat.read_text().split()[1]) / 1e9
 
     async def kill(self) -> float:
         """kill -9; when that was."""
