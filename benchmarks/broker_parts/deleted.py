@@ -41,14 +41,19 @@ async def bench_deleted(report: Report, root: Path, scale: float) -> None:
                 )
             for name in names:
                 await delete_topic(client, name, deadline=trio.current_time() + TIMEOUT_SECONDS)
-            latencies = await scheduled_load(
-                client, stays, MEASURED, per_second=PER_SECOND, seconds=scaled(SECONDS, scale)
+            load = await scheduled_load(
+                client,
+                brokers,
+                stays,
+                MEASURED,
+                per_second=PER_SECOND,
+                seconds=scaled(SECONDS, scale),
             )
             report.row(
                 round=round_number + 1,
                 deleted_mib=TOPICS * size >> 20,
                 requests_s=PER_SECOND,
-                **percentiles(latencies),
+                **percentiles(load.latencies),
             )
         await trio.sleep(LATER_SECONDS)
         for node, (count, kept) in removed_open(brokers).items():

@@ -6,12 +6,15 @@ ends in the warming up or after the end is not counted. Every error ends the ben
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import trio
 
+from benchmarks.broker_parts.process import usage_of
+from benchmarks.broker_parts.timer import open_timer
 from benchmarks.broker_parts.topics import FIRST_OFFSET
 from raftmq.client.administration.offsets import list_offset
 from raftmq.wire.messages.offsets import LATEST
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from benchmarks.broker_parts.cluster import Brokers
+    from benchmarks.broker_parts.process import Usage
     from benchmarks.broker_parts.topics import Batch, Case
     from raftmq.client.routing.cluster import Cluster
 
@@ -29,6 +33,7 @@ WARM_UP_SHARE = 0.2
 SECONDS_MIN = 2.0  # however small the scale: a busy machine stands still for long
 TIMEOUT_SECONDS = 60.0
 FETCH_BYTES_MAX = 1 << 20
+FIRST_AFTER_NS = 100_000_000  # until the first request of a schedule
 QUIET_SECONDS = 1.0  # without news nothing more will come
 
 
@@ -39,8 +44,10 @@ class Load:
     seconds: float = 0.0
     byte_count: int = 0
     latencies: list[float] = field(default_factory=list)  # seconds, of each request
+    lateness: list[float] = field(default_factory=list)  # of a schedule: seconds until it was sent
     brokers_cpu_seconds: float = 0.0
     client_cpu_seconds: float = 0.0
+    waited_seconds: float = 0.0  # for a core: of brokers and client together
 
     @property
     def requests_per_second(self) -> float:
@@ -49,6 +56,32 @@ class Load:
     @property
     def megabytes_per_second(self) -> float:
         return self.byte_count / self.seconds / 1e6
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether its figures are of brokers and client: not if they waited for a core longer than
+        they ran, be it for other programs or for each other."""
+        return self.waited_seconds <= self.brokers_cpu_seconds + self.client_cpu_seconds
+
+
+class Meter:
+    """What brokers and client use from when it is made until `note`."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers, self._before = brokers, _usages(brokers)
+
+    def note(self, load: Load) -> None:
+        pairs = [*zip(self._before, _usages(self._brokers), strict=True)]
+        *brokers, client = [after.cpu_seconds - before.cpu_seconds for before, after in pairs]
+        load.brokers_cpu_seconds, load.client_cpu_seconds = sum(brokers), client
+        # Below zero where a thread has ended, which waits no longer.
+        waits = [max(0.0, after.waited_seconds - before.waited_seconds) for before, after in pairs]
+        load.waited_seconds = sum(waits)
+
+
+def _usages(brokers: Brokers) -> list[Usage]:
+    """Of the brokers, then of this process."""
+    return [*brokers.usage().values(), usage_of(os.getpid())]
 
 
 def scaled(seconds: float, scale: float) -> float:
@@ -75,10 +108,9 @@ async def closed_loop(
         for worker in range(in_flight):
             nursery.start_soon(work, worker)
         await trio.sleep_until(begin)
-        brokers_cpu, client_cpu = brokers.cpu_seconds(), time.process_time()
+        meter = Meter(brokers)
         await trio.sleep_until(end)
-        load.brokers_cpu_seconds = brokers.cpu_seconds() - brokers_cpu
-        load.client_cpu_seconds = time.process_time() - client_cpu
+        meter.note(load)
     assert load.latencies, "not one request was done in time"
     return load
 
@@ -113,8 +145,7 @@ async def unanswered_load(
 
     Each is of the latencies with the same share of that time: nobody hears when it was done.
     """
-    begin = trio.current_time()
-    brokers_cpu, client_cpu = brokers.cpu_seconds(), time.process_time()
+    begin, meter = trio.current_time(), Meter(brokers)
     await produce_load(client, brokers, topic, case, seconds=seconds)
     records, newest_at = 0, trio.current_time()
     while trio.current_time() < newest_at + QUIET_SECONDS:
@@ -126,8 +157,7 @@ async def unanswered_load(
     count = records // batch.records
     load = Load(newest_at - begin, count * len(batch.data))
     load.latencies = [load.seconds / count] * count
-    load.brokers_cpu_seconds = brokers.cpu_seconds() - brokers_cpu
-    load.client_cpu_seconds = time.process_time() - client_cpu
+    meter.note(load)
     return load
 
 
@@ -198,29 +228,39 @@ async def fetch_load(
 
 
 async def scheduled_load(
-    client: Cluster, topic: str, case: Case, *, per_second: int, seconds: float
-) -> list[float]:
+    client: Cluster, brokers: Brokers, topic: str, case: Case, *, per_second: int, seconds: float
+) -> Load:
     """One record a request, each on its time, however late those before are.
 
-    Returns:
-        Seconds from when a request was to be sent until its answer, without the warming up.
+    Latencies are from when a request was to be sent until its answer. What is late in being sent
+    is so because this process was busy: with requests before it, or with other programs' turns.
     """
-    data, latencies = case.batch().data, list[float]()
+    data, load, period_ns = case.batch().data, Load(seconds), round(1e9 / per_second)
     warm_up = int(WARM_UP_SHARE * seconds * per_second)
-    begin = trio.current_time() + 0.1
+    total = warm_up + int(seconds * per_second)
+    first_ns = time.monotonic_ns() + FIRST_AFTER_NS
+    meter = Meter(brokers)
 
-    async def send(number: int, due: float) -> None:
+    async def send(number: int) -> None:
+        due, sent = (first_ns + number * period_ns) / 1e9, time.monotonic()
         partition = number % case.partitions
         await produce(
             client, topic, partition, data, acks=case.acks, timeout_seconds=TIMEOUT_SECONDS
         )
         if number >= warm_up:
-            latencies.append(trio.current_time() - due)
+            load.latencies.append(time.monotonic() - due)
+            load.lateness.append(sent - due)
+            load.byte_count += len(data)
 
     async with trio.open_nursery() as nursery:
-        for number in range(warm_up + int(seconds * per_second)):
-            due = begin + number / per_second
-            await trio.sleep_until(due)
-            nursery.start_soon(send, number, due)
-    assert latencies, "the schedule is empty"
-    return latencies
+        number = 0
+        with open_timer(first_ns=first_ns, period_ns=period_ns) as timer:
+            while number < total:
+                for _ in range(min(await timer.wait(), total - number)):
+                    if number == warm_up:
+                        meter = Meter(brokers)
+                    nursery.start_soon(send, number)
+                    number += 1
+    meter.note(load)
+    assert load.latencies, "the schedule is empty"
+    return load

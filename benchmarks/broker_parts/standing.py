@@ -50,7 +50,7 @@ async def bench_idle(report: Report, root: Path, scale: float) -> None:
 
 
 async def idle_percents(brokers: Brokers, scale: float) -> dict[int, float]:
-    """Of a core, by node id, after a rest. The kernel counts in steps of 10 ms."""
+    """Of a core, by node id, after a rest."""
     await trio.sleep(REST_SECONDS * scale)
     before, begin = brokers.usage(), time.monotonic()
     await trio.sleep(IDLE_SECONDS * scale)
@@ -155,10 +155,15 @@ async def partitions_row(
     described = (await brokers.describe((topic,))).topics[0].partitions
     percents = await idle_percents(brokers, scale)
     resident = [usage.resident_mib for usage in brokers.usage().values()]
-    latencies = await scheduled_load(
-        client, topic, case, per_second=LOAD_PER_SECOND, seconds=scaled(LOAD_SECONDS, scale)
+    load = await scheduled_load(
+        client,
+        brokers,
+        topic,
+        case,
+        per_second=LOAD_PER_SECOND,
+        seconds=scaled(LOAD_SECONDS, scale),
     )
-    timed = percentiles(latencies)
+    timed = percentiles(load.latencies)
     await brokers.stop(NODES[-1])
     begin = time.monotonic()
     (restarted,) = await brokers.start([NODES[-1]])
