@@ -62,11 +62,11 @@ async def end_on_signal(scope: trio.CancelScope) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], default=list(SECTIONS))
+    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], default=[])
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--root", type=Path, default=Path())
     arguments = parser.parse_args()
-    for name in arguments.sections:
+    for name in arguments.sections or SECTIONS:
         trio.run(run, name, arguments.root.resolve(), arguments.scale)
 
 

@@ -270,11 +270,11 @@ PLAIN = ["latency", "throughput", "failover", "size"]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], default=PLAIN)
+    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], default=[])
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--root", type=Path, default=Path())
     arguments = parser.parse_args()
-    for name in arguments.sections:
+    for name in arguments.sections or PLAIN:
         report = Report(f"quorum-{name}")
         trio.run(SECTIONS[name], report, arguments.root.resolve(), arguments.scale)
         report.finish()
