@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from benchmarks.broker_parts.compared import bench_compared
 from benchmarks.broker_parts.deleted import bench_deleted
 from benchmarks.broker_parts.failover import bench_failover
 from benchmarks.broker_parts.latency import bench_latency
@@ -33,6 +34,7 @@ SECTIONS: dict[str, Callable[[Report, Path, float], Awaitable[None]]] = {
     "fetch": bench_fetch,
     "pipeline": bench_pipeline,
     "latency": bench_latency,
+    "compared": bench_compared,
     "deleted": bench_deleted,
     "failover": bench_failover,
     "idle": bench_idle,
