@@ -47,6 +47,7 @@ class InFlightRecords:
         self._current: Place | None = None
         self._held: dict[int, Place] = {}
         self._failed: list[tuple[Place, Work | None]] = []  # with what was handed out last by then
+        self._abandoned: list[Place] = []
         self._tokens = count()
 
     def take(self, work: Work) -> None:
@@ -85,12 +86,16 @@ class InFlightRecords:
             newest: as in `end`.
         """
         place = self._held.pop(token, None)
-        if place is not None and not is_finished:  # None: dropped when the consumer left
+        if place is not None and not is_finished:  # None: abandoned when the consumer left
             self._failed.append((place, newest))
         self._on_finished()
 
-    def drop_all(self) -> None:
-        """Nothing is in flight any more, finished or not."""
+    def abandon_all(self) -> None:
+        """The consumer leaves: what is in flight is never finished, and no rebalance waits for it.
+
+        It still limits how far a partition is done: background commits go on until the end.
+        """
+        self._abandoned += [*self._in_work(None), *(place for place, _ in self._failed)]
         self._current = None
         self._held.clear()
         self._failed.clear()
@@ -106,8 +111,9 @@ class InFlightRecords:
         return any(ownership in ownerships for ownership, _ in self._in_work(more))
 
     def first_offset(self, ownership: PartitionOwnership | None, more: Work | None) -> int | None:
-        """The first unfinished offset of an ownership; None: nothing is in flight."""
-        places = (*self._in_work(more), *(place for place, _ in self._failed))
+        """The first unfinished offset of an ownership; None: all is finished."""
+        failed = (place for place, _ in self._failed)
+        places = (*self._in_work(more), *failed, *self._abandoned)
         return min((offset for at, offset in places if at is ownership), default=None)
 
     def _in_work(self, more: Work | None) -> Iterator[Place]:

@@ -123,7 +123,9 @@ class RebalanceListeners:
         self._added.set()
 
     def stop_committing(self) -> None:
-        """Records still in flight are not done: hand partitions over as they are committed."""
+        """Hand partitions over as they are committed: the member leaves, and the last commit, which
+        comes before that, is not repeated.
+        """
         self._commits = False
 
     async def run(self) -> None:
@@ -406,7 +408,7 @@ class MemberShell:
             if is_clean:
                 self.problem = self.problem or problem
         self._changes.stop_committing()
-        self._reader.in_flight_records.drop_all()
+        self._reader.in_flight_records.abandon_all()
         if self.membership.is_started:  # else it never joined
             self._perform(self.membership.leave(now=anyio.current_time()))
             # Ends with Left or Fail; the caller bounds the time.

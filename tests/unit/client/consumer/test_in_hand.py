@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raftmq.client.consumer.batch import ConsumedBatch
 from raftmq.client.consumer.completed_fetches import CompletedFetches
 from raftmq.client.consumer.group_reader import InFlightRecords, end_of, epoch_before_end
@@ -69,15 +71,14 @@ def test_what_is_held() -> None:
 
 
 def test_what_has_failed() -> None:
-    """It is not done until the next is asked for, or nobody works any more; nobody works on it."""
+    """It is not done until the next is asked for; nobody works on it."""
     hand = Counted()
-    for end in (hand.put_down, hand.drop_all):
-        hand.release(hand.hold(batch_at(5)), is_finished=False)
-        assert not hand.is_held
-        assert not hand.is_busy([HERE], None)
-        assert hand.first_offset(HERE, None) == 5
-        end()
-        assert hand.first_offset(HERE, None) is None
+    hand.release(hand.hold(batch_at(5)), is_finished=False)
+    assert not hand.is_held
+    assert not hand.is_busy([HERE], None)
+    assert hand.first_offset(HERE, None) == 5
+    hand.put_down()
+    assert hand.first_offset(HERE, None) is None
 
 
 def test_an_earlier_tenure_of_the_same_partition() -> None:
@@ -92,15 +93,22 @@ def test_an_earlier_tenure_of_the_same_partition() -> None:
     assert hand.first_offset(HERE, None) is None
 
 
-def test_nobody_works_any_more() -> None:
-    """What is released later has been dropped already."""
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_the_consumer_leaves(is_finished: bool) -> None:
+    """What was handed out last, what is held and what has failed: nobody works on it any more, and
+    it is not done, whatever is released or asked for later."""
     hand = Counted()
     token = hand.hold(batch_at(5))
+    hand.release(hand.hold(batch_at(3, OTHER)), is_finished=False)
     hand.take(batch_at(7))
-    hand.drop_all()
-    assert not hand.is_busy([HERE], None)
-    hand.release(token, is_finished=False)
-    assert not hand.is_busy([HERE], None)
+    told = hand.told
+    hand.abandon_all()
+    assert hand.told == told + 1
+    hand.release(token, is_finished=is_finished)
+    hand.put_down()
+    assert not hand.is_held
+    assert not hand.is_busy([HERE, OTHER], None)
+    assert (hand.first_offset(HERE, None), hand.first_offset(OTHER, None)) == (5, 3)
 
 
 def test_where_it_ends() -> None:

@@ -10,11 +10,13 @@ import trio
 
 from raftmq.client.consumer.consumer import Consumer
 from raftmq.errors import RaftmqError
-from tests.unit.client.consumer.reading import take
+from tests.unit.client.consumer.reading import append_control, take
 from tests.unit.client.group.grouped import MEMBER, grouped, until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
+
+    from raftmq.client.group.effects import Rebalance
 
 NINE = tuple(map(str, range(9)))
 NEVER_MS = 60_000  # nothing is committed along
@@ -101,3 +103,49 @@ async def test_closed_in_finally(mode: str, is_failed: bool, autojump_clock: Moc
         with pytest.raises(ValueError, match="bad") if is_failed else nullcontext():
             await read_two()
         assert here.committed(0) == 1
+
+
+@pytest.mark.parametrize("mode", ["batch", "record"])
+async def test_a_listener_takes_long_after_an_error(mode: str, autojump_clock: MockClock) -> None:
+    """The background commits go on until the member has left: they commit no more than the last
+    commit did, as what was in flight when the program failed was not finished (C3)."""
+
+    async def listener(rebalance: Rebalance) -> None:
+        if rebalance.revoked:
+            await trio.sleep(0.5)
+
+    async with grouped(1) as here:
+        here.append(0, *NINE)
+        with pytest.raises(ValueError, match="bad"):  # noqa: PT012  # it leaves the block
+            async with here.consumer(
+                "a", commit=mode, commit_interval_ms=200, on_rebalance=listener
+            ) as c:
+                await take(c, 9)
+                append_control(here.world, 0, topic="orders")
+                await until(lambda: c.position("orders", 0) == 10)
+                raise ValueError("bad")
+        assert here.committed(0) == 8
+
+
+@pytest.mark.parametrize("is_failed", [True, False])
+async def test_work_is_held_at_the_end(is_failed: bool, autojump_clock: MockClock) -> None:
+    """A background commit waits for its turn behind the last commit, and is made when the member
+    leaves already: what is still inside `processing` is not committed, however the block ends."""
+
+    async def listener(_rebalance: Rebalance) -> None:
+        await trio.lowlevel.checkpoint()  # the commit's turn comes meanwhile
+
+    async with grouped(1) as here:
+        here.append(0, *NINE)
+        with pytest.raises(ValueError, match="bad") if is_failed else nullcontext():
+            async with here.consumer("a", commit_interval_ms=1, on_rebalance=listener) as c:
+                batches = c.batches(max_records=3)
+                await anext(batches)
+                here.delay_quorum(0.2)
+                await anext(batches)
+                await trio.sleep(0.1)  # the commit of the first batch is under way
+                c.processing(await anext(batches)).__enter__()
+                if is_failed:
+                    raise ValueError("bad")
+        await trio.sleep(1.0)  # a commit that was sent takes effect, whether the member is there
+        assert here.committed(0) == 6
