@@ -3,7 +3,7 @@
 Owns these bytes and how many there may be of all logs together; the oldest append leaves first,
 whichever log it belongs to. A follower that lags further reads the file, as one does whose offset
 lies within an append. Consumers always do: what they get is what the disk has, so that rot is found
-by them (decision 0027). Pure.
+by them (decisions 0027, 0037). Pure.
 
 Invariant: appends of a tail follow each other as they do in the log; a log that is cut gets another
 tail.
