@@ -8,9 +8,10 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from raftmq.disk.files import FileSlice
 from raftmq.errors import ErrorCode, FetchSessionIdNotFound, StaleBrokerEpoch
 from raftmq.wire.bodies import TopicPartition
-from raftmq.wire.messages.fetch import NEW_SESSION
+from raftmq.wire.messages.fetch import NEW_SESSION, Fetch
 from raftmq.wire.messages.replicate import PartitionProgress, ReplicaFetch, ReplicaProgress
 from tests.log_reading import read_slice
 from tests.unit.broker.copying import (
@@ -78,6 +79,39 @@ async def test_a_follower_reads_what_is_not_committed(autojump_clock: MockClock)
         told = await follower.ask(named())
         assert told[0].high_watermark == 0
         assert payload_of(follower.reply) == read_slice(replica.log, 0, bytes_max=999).bytes.read()
+
+
+async def test_a_follower_that_keeps_up_reads_no_file(autojump_clock: MockClock) -> None:
+    """It gets what was appended as it was; one that lags, or asks for less, gets it of the file."""
+    async with alone() as leader:
+        replica, follower = await leader.take_up(led_by(1)), Follower(leader)
+        replica.append(batch(b"older"), acks=1)
+        replica.log.tail = leader.directory.tails.begin_tail()  # as if the older one had left it
+        for value in (b"a", b"b", b"c"):
+            replica.append(batch(value), acks=1)
+        for offset, is_file in ((0, True), (1, False), (3, False)):
+            await follower.ask(named(offset, last=0))
+            pieces = follower.reply.payload
+            assert [isinstance(piece, FileSlice) for piece in pieces] == [is_file] * len(pieces)
+            written = read_slice(replica.log, offset, bytes_max=1 << 20).bytes.read()
+            assert payload_of(follower.reply) == written
+        one = len(read_slice(replica.log, 3, bytes_max=1).bytes.read())
+        wanted = want(1, leader_epoch=0, last_fetched_epoch=0, bytes_max=one - 1)
+        await follower.ask(wanted)
+        assert isinstance(follower.reply.payload[0], FileSlice)
+
+
+async def test_a_consumer_reads_the_file(autojump_clock: MockClock) -> None:
+    """What it checks is what the disk has, or rot in new records would be found by no reader."""
+    async with alone() as leader:
+        replica = await leader.take_up(led_by(1, isr=(1,)))
+        replica.append(batch(b"a"), acks=1)
+        await settle()
+        assert replica.log.tail is not None
+        assert replica.log.tail.read(0, 1 << 20) is not None
+        request = Fetch(0, 1, 1 << 20, partitions=(want(),))
+        reply = await answered(leader.fetching.fetch(CLIENT, request, b""))
+        assert [type(piece) for piece in reply.payload] == [FileSlice]
 
 
 async def test_the_first_answer_does_not_wait(autojump_clock: MockClock) -> None:

@@ -274,3 +274,24 @@ async def test_strangers_and_liars_get_errors(autojump_clock: MockClock) -> None
             leader.on_replica_fetch(
                 2, 102, FetchFromLeader(1, 0, -1), leader_epoch=3, now=trio.current_time()
             )
+
+
+async def test_a_leader_keeps_a_tail_for_its_followers(autojump_clock: MockClock) -> None:
+    """As long as it has some and leads; another leadership begins another tail, since what was
+    appended before may be cut."""
+    async with machine() as home:
+        replica = await home.replica()
+        await replica.take_up(led_by(1, replicas=(1,)))
+        assert replica.log.tail is None
+        await replica.take_up(led_by(1, change=1))
+        first = replica.log.tail
+        assert first is not None
+        replica.append(batch(), acks=1)
+        await replica.take_up(led_by(1, change=2))
+        assert replica.log.tail is first
+        assert first.read(0, 1 << 20) is not None
+        await replica.take_up(led_by(2, 1, change=3))
+        assert replica.log.tail is None
+        await replica.take_up(led_by(1, 2, change=4))
+        assert replica.log.tail is not None
+        assert replica.log.tail.read(0, 1 << 20) is None
