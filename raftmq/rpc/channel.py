@@ -85,17 +85,33 @@ class Channel(ABC):
         on_outcome: Callable[[Answer | RaftmqError], None],
         *,
         timeout_seconds: float,
-    ) -> None:
+        payload: Sequence[Buffer] = (),
+        waits: bool = False,
+    ) -> Call:
         """As `request` without a waiting task: `on_outcome` is called once, with the answer or an
         error, from the task that reads the connection or ends it. It must not wait (decision 0016).
+
+        Args:
+            payload: see `request`.
+            waits: in line, where there is no place in flight; else it is sent ahead of the line.
+
+        Returns:
+            For `forget`.
 
         Raises:
             Unreachable, MessageTooLarge, UnsupportedVersion: see `request`; nothing was sent.
         """
         call = Call(timeout=timeout_seconds, now=self._now(), on_outcome=on_outcome)
-        self._conversation.ask(call, body, waits=False)
+        self._conversation.ask(call, body, payload, waits=waits)
         # One alarm for all deadlines, moved forward if this call's is the earliest.
         self._look_by(call.deadline)
+        return call
+
+    def forget(self, call: Call) -> None:
+        """The outcome of an `ask` is not wanted any more: the call in line is never sent, and an
+        answer is dropped.
+        """
+        self._conversation.forget(call)
 
     def send_one_way(self, body: Request, payload: Sequence[Buffer] = ()) -> bool:
         """Send a request that has no answer; False if not sent: the channel has ended or is full.

@@ -78,8 +78,10 @@ class Peer:
         return self._address
 
     @property
-    def is_connected(self) -> bool:
-        return self._channel is not None and not self._channel.is_ended
+    def channel(self) -> Channel | None:
+        """The one that lives, if there is one."""
+        found = self._channel
+        return None if found is None or found.is_ended else found
 
     def move(self, address: Address) -> None:
         """The broker has another address; a channel to the old one ends."""
@@ -104,8 +106,8 @@ class Peer:
         trace: Mapping[str, str] | None = None,
     ) -> Answer:
         """See `Channel.request`; Unreachable also where there is no connection in time."""
-        channel = self._channel
-        if channel is None or channel.is_ended:  # not dialled yet, or broken since
+        channel = self.channel
+        if channel is None:  # not dialled yet, or broken since
             begin = anyio.current_time()
             # Until Hello has succeeded or failed, within the timeout.
             channel = await self._connected(timeout_seconds)
@@ -121,16 +123,17 @@ class Peer:
         timeout_seconds: float,
     ) -> bool:
         """See `Channel.ask`; False without a channel: nothing is sent, `on_outcome` not called."""
-        if not self.is_connected:
+        channel = self.channel
+        if channel is None:
             return False
-        assert self._channel is not None
-        self._channel.ask(body, on_outcome, timeout_seconds=timeout_seconds)
+        channel.ask(body, on_outcome, timeout_seconds=timeout_seconds)
         return True
 
     def send_one_way(self, body: Request, payload: Sequence[Buffer] = ()) -> bool:
         """False if not sent; without a channel one is dialled for the next request."""
-        if self._channel is not None and not self._channel.is_ended:
-            return self._channel.send_one_way(body, payload)
+        channel = self.channel
+        if channel is not None:
+            return channel.send_one_way(body, payload)
         self._ask()
         return False
 
@@ -261,9 +264,13 @@ class Peers:
             elif peer.address != address:
                 peer.move(address)
 
-    def is_connected(self, broker_id: int) -> bool:
+    def channel(self, broker_id: int) -> Channel | None:
+        """The one to that broker, if there is one now; it may end at any time."""
         peer = self._peers.get(broker_id)
-        return peer is not None and peer.is_connected
+        return None if peer is None else peer.channel
+
+    def is_connected(self, broker_id: int) -> bool:
+        return self.channel(broker_id) is not None
 
     async def request(
         self,

@@ -1,9 +1,13 @@
-"""The tasks of one producer: one that sends what is ready, one per request in flight, and helpers.
+"""The tasks of one producer: one that sends what is ready, and helpers for all that has to wait.
 
-Owns one task that asks `ProducerSender` what has to leave, one for each
-request in flight, one for each topic whose metadata are refreshed or whose partitions are fenced,
-and one that requests a producer id. Decides nothing itself: `sender.py` does. Callbacks of the
-program are called between two steps of the sender, never within one, as they may call the producer.
+Owns one task that asks `ProducerSender` what has to leave, and hands it to the connection, which
+calls back with the answer (decision 0016). A request that has to wait before, as without a
+connection, has a task of its own, and so has each topic whose metadata are refreshed or whose
+partitions are fenced, and a request for a producer id. Decides nothing itself: `sender.py` does.
+Callbacks of the program are called between two steps of the sender, never within one, as they may
+call the producer.
+
+Invariant: each request is answered once, at the latest when the producer's tasks end.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import logging
 import math
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 import anyio
@@ -18,14 +23,21 @@ import anyio
 from raftmq.client.block_tasks import BlockTasks
 from raftmq.client.producer.accumulator import Accumulator, BufferPool
 from raftmq.client.producer.delivery import call_program
-from raftmq.client.producer.requests import ask, ask_producer_id, fence, wait_taken
+from raftmq.client.producer.requests import (
+    answers_in,
+    ask,
+    ask_now,
+    ask_producer_id,
+    fence,
+    wait_taken,
+)
 from raftmq.client.producer.sender import ProducerSender
 from raftmq.client.producer.statistics import Failures, Statistics, timed_out
 from raftmq.errors import Closed, Disconnected, RaftmqError
-from raftmq.wire.bodies import ABSENT
+from raftmq.wire.bodies import ABSENT, ACKS_NONE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from random import Random
     from types import TracebackType
 
@@ -36,6 +48,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.options import ProducerOptions
     from raftmq.client.producer.sender import Answered, ProduceRequest
     from raftmq.client.routing.cluster import Cluster
+    from raftmq.rpc.reply import Answer
 
 GROWTH_CHECK_SECONDS = 1.0  # between two metadata refreshes that only look for new partitions
 
@@ -73,7 +86,11 @@ class Dispatcher:
         self._block: BlockTasks | None = None  # only a running loop has one
         self._tasks: TaskGroup | None = None  # of `_run`
         self._wake, self._look_at = anyio.Event(), 0.0
-        self._settled = anyio.Event()
+        self._settled: anyio.Event | None = None  # only while a task waits for it
+        # Requests whose answer a callback takes, and what withdraws them
+        self._asked: dict[int, tuple[ProduceRequest, Callable[[], None]]] = {}
+        self._numbers = count()
+        self._defect: BaseException | None = None  # of `_on_outcome`, for `_run` to raise
         # Tasks in flush(), close and bulk calls: while there are any, nothing lingers
         self._waiting_count = 0
         self._refreshing: set[str] = set()
@@ -142,7 +159,7 @@ class Dispatcher:
         try:
             while any(since <= start for since in self._times_of_unsettled()):
                 # Ends at the latest with the delivery timeout of each batch.
-                await self._settled.wait()
+                await self._wait_settled()
         finally:
             self.hurry(-1)
         while self._unanswered:  # with acks=0 records may still be on this side of the connection
@@ -185,7 +202,7 @@ class Dispatcher:
         with anyio.move_on_after(self._options.delivery_seconds):
             while named.error is None and not fences.is_complete:
                 # Woken after every step and answer, fences included.
-                await self._settled.wait()
+                await self._wait_settled()
         if named.error is None and not fences.is_complete:
             reason = fences.problem or topic.problem
             late = timed_out(f"not all partitions know of {named} in time", reason)
@@ -203,31 +220,39 @@ class Dispatcher:
         """Queue a callback of the program, to be called between two steps."""
         self._calls.append(partial(on_delivery, *told))  # type: ignore[arg-type]
 
+    @property
+    def _is_hurried(self) -> bool:
+        """Nothing may linger. A full buffer is in a hurry, too: what lingers keeps the program
+        waiting for memory.
+        """
+        return self._waiting_count > 0 or self.buffer_pool.is_wanted
+
     # -- sending ---------------------------------------------------------------------------
 
     async def _run(self) -> None:
         async with anyio.create_task_group() as self._tasks:
-            while True:
-                self._take_step()
-                # Sleeps until a record, an answer or metadata wakes it, or until a linger or
-                # deadline ends.
-                with anyio.CancelScope(deadline=self._look_at):
-                    await self._wake.wait()
-                self._wake = anyio.Event()
+            try:
+                while self._defect is None:
+                    self._take_step()
+                    # Sleeps until a record, an answer or metadata wakes it, or until a linger or
+                    # deadline ends.
+                    with anyio.CancelScope(deadline=self._look_at):
+                        await self._wake.wait()
+                    self._wake = anyio.Event()
+                raise self._defect
+            finally:
+                self._withdraw_all()  # no callback finds the task group closed
 
     def _take_step(self) -> None:
         assert self._tasks is not None
-        now = anyio.current_time()
+        now = self._cluster.clock()
         # No request leaves any more; what comes back from one in flight fails here, too.
         if self._cut is not None:
             self._sending.fail_all(self._cut)
-        # A full buffer is in a hurry, too: what lingers keeps the program waiting for memory.
-        is_hurried = self._waiting_count > 0 or self.buffer_pool.is_wanted
-        step = self._sending.step(self._cluster.routes, now, is_hurried=is_hurried)
+        step = self._sending.step(self._cluster.routes, now, is_hurried=self._is_hurried)
         self._look_at = step.look_at
         for request in step.requests:
-            self.statistics.requests += 1
-            self._tasks.start_soon(self._perform, request)
+            self._send(request)
         for late in step.overdue:
             logger.warning(
                 "delivery takes long: topic=%s partition=%d seconds=%.0f reason=%s",
@@ -242,6 +267,29 @@ class Dispatcher:
             self._tasks.start_soon(self._ask_id)
         self._wake_waiters()
 
+    def _send(self, request: ProduceRequest) -> None:
+        """In this step, unless it has to wait, or needs no answer."""
+        assert self._tasks is not None
+        self.statistics.requests += 1
+        acks, withdraw, number = self._options.acks_number, None, next(self._numbers)
+        if acks != ACKS_NONE:
+            withdraw = ask_now(self._cluster, request, partial(self._on_outcome, number), acks=acks)
+        if withdraw is None:
+            self._tasks.start_soon(self._perform, request)
+        else:
+            self._asked[number] = request, withdraw
+
+    def _on_outcome(self, number: int, outcome: Answer | RaftmqError) -> None:
+        """Called in a task of the connection."""
+        request, _ = self._asked.pop(number)
+        try:
+            self._take_answers(request, answers_in(self._cluster, request, outcome))
+            self._maybe_refresh_all()
+        # Of the program or of this producer: it must not end the connection, which others use.
+        except BaseException as defect:
+            self._defect = defect
+            self.wake()
+
     async def _perform(self, request: ProduceRequest) -> None:
         answers: list[Answered] = []
         try:
@@ -249,23 +297,32 @@ class Dispatcher:
             # No answer will show that the broker has read it: `wait_delivered` asks.
             if self._options.acks == 0:
                 self._unanswered.add(request.leader)
-        # Also when the task is cancelled at close: every request must be answered exactly once.
-        finally:
-            gone = Disconnected("the producer was closed before the answer came")
-            now = anyio.current_time()
-            answers = answers or [gone] * len(request.parts)
-            self._sending.on_answer(request, answers, self._cluster.routes, now)
-            self._wake_waiters()
-            self._wake.set()
-        self._maybe_refresh_all(now)
+        finally:  # also when the task is cancelled at close
+            self._take_answers(request, answers or _gone(request))
+        self._maybe_refresh_all()
 
-    def _maybe_refresh_all(self, now: float) -> None:
+    def _withdraw_all(self) -> None:
+        """No answer counts any more."""
+        asked, self._asked = self._asked, {}
+        for request, withdraw in asked.values():
+            withdraw()
+            self._take_answers(request, _gone(request))
+
+    def _take_answers(self, request: ProduceRequest, answers: Sequence[Answered]) -> None:
+        cluster = self._cluster
+        self._sending.on_answer(request, answers, cluster.routes, cluster.clock())
+        self._wake_waiters()
+        # Else the next step has nothing to do: a lone request does without it.
+        if self._is_hurried or any(len(part.queue) for part in request.parts):
+            self.wake()
+
+    def _maybe_refresh_all(self) -> None:
         """Refresh topics after an answer that named newer metadata: they may have more partitions.
         With acks=0 no answer says so, therefore refresh by time.
         """
         cluster = self._cluster
         may_have_grown = cluster.newest_version > cluster.routes.version or self._options.acks == 0
-        if may_have_grown and now >= self._growth_check_at:
+        if may_have_grown and (now := cluster.clock()) >= self._growth_check_at:
             self._growth_check_at = now + GROWTH_CHECK_SECONDS
             for topic in self.accumulator.topics:
                 self._refresh_soon(topic)
@@ -367,15 +424,23 @@ class Dispatcher:
             self._calls.append(partial(_call_back, on_delivery, batch, index))
 
     def _wake_waiters(self) -> None:
-        """Wake tasks that wait for memory or outcomes, then call the program's callbacks."""
+        """Wake tasks that wait for memory or outcomes, then call the program's callbacks: before
+        any of these tasks goes on.
+        """
         self.buffer_pool.let_in()
-        settled, self._settled = self._settled, anyio.Event()
-        settled.set()
+        if self._settled is not None:
+            self._settled.set()
+            self._settled = None
         # A callback may hand in records, which may queue further callbacks.
         while self._calls:
             calls, self._calls = self._calls, []
             for call in calls:
                 call_program(call)
+
+    async def _wait_settled(self) -> None:
+        if self._settled is None:
+            self._settled = anyio.Event()
+        await self._settled.wait()  # until the next step or answer
 
     def count_undelivered(self) -> int:
         """Records that have no outcome yet, or a failure that nothing has reported. For `__del__`,
@@ -397,6 +462,11 @@ class Dispatcher:
         for topic in list(self.accumulator.topics.values()):
             for queue in list(topic.busy.values()):
                 yield from queue.unsettled()
+
+
+def _gone(request: ProduceRequest) -> list[Answered]:
+    gone = Disconnected("the producer was closed before the answer came")
+    return [gone] * len(request.parts)
 
 
 def _call_back(on_delivery: OnDelivery, batch: ProducerBatch, index: int) -> None:

@@ -34,7 +34,7 @@ from raftmq.wire.messages.producers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from raftmq.client.producer.named_producer import TopicFences
     from raftmq.client.producer.options import ProducerOptions
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.sender import Answered, Offsets, ProduceRequest
     from raftmq.client.routing.cluster import Cluster
     from raftmq.client.routing.routes import LeaderPlace
+    from raftmq.rpc.reply import Answer
     from raftmq.wire.messages.produce import PartitionProduced
     from raftmq.wire.messages.producers import (
         FenceProducerReply,
@@ -52,30 +53,39 @@ if TYPE_CHECKING:
     Answers: TypeAlias = dict[int, Fence | RaftmqError]
 
 
+def ask_now(
+    cluster: Cluster,
+    request: ProduceRequest,
+    on_outcome: Callable[[Answer | RaftmqError], None],
+    *,
+    acks: int,
+) -> Callable[[], None] | None:
+    """Send a produce request in this step, see `Cluster.ask_now`; `answers_in` tells what the
+    outcome means. Not with acks=0, which has no answer.
+    """
+    body = _body(request, acks=acks, now=cluster.clock())
+    return cluster.ask_now(
+        request.leader, body, _payload(request), on_outcome, deadline=request.deadline
+    )
+
+
 async def ask(cluster: Cluster, request: ProduceRequest, *, acks: int) -> list[Answered]:
-    """Send a produce request; the outcome of each of its parts."""
-    parts = request.parts
-    payload = [data for part in parts for data in part.data]
-    timeout_ms = milliseconds_left(request.deadline, now=anyio.current_time())
-    body = Produce(acks, timeout_ms, tuple([_wanted(part) for part in parts]))
+    """Send a produce request, once it may be sent; the outcome of each of its parts."""
+    body = _body(request, acks=acks, now=cluster.clock())
+    outcome: Answer | RaftmqError
     try:
         # The broker does not answer: success means that the request was handed to the connection.
         if acks == ACKS_NONE:
             # Waits while the broker's quota delays this client.
             await cluster.wait_allowed(request.leader, deadline=request.deadline)
-            cluster.tell_leader(parts[0].place, body, payload)
-            return [ABSENT] * len(parts)
-        answer = await cluster.ask(request.leader, body, payload, deadline=request.deadline)
-        outcomes = _outcomes(cluster, request, answer.body.partitions)
+            cluster.tell_leader(request.parts[0].place, body, _payload(request))
+            return [ABSENT] * len(request.parts)
+        outcome = await cluster.ask(
+            request.leader, body, _payload(request), deadline=request.deadline
+        )
     except RaftmqError as error:
-        outcomes = [error] * len(parts)
-    for part, outcome in zip(parts, outcomes, strict=True):
-        topic, place = part.queue.topic, part.place
-        is_known = cluster.routes.find(topic, place.partition) != place  # the answer said who leads
-        # A leader that the answer has named is fresher than what a metadata request would find.
-        if isinstance(outcome, RaftmqError) and not is_known and is_stale(cluster, outcome):
-            cluster.routes.doubt(topic)
-    return outcomes
+        outcome = error
+    return answers_in(cluster, request, outcome)
 
 
 async def wait_taken(cluster: Cluster, leader: int, options: ProducerOptions) -> None:
@@ -88,9 +98,44 @@ async def wait_taken(cluster: Cluster, leader: int, options: ProducerOptions) ->
         await cluster.ask(leader, Metadata(()), deadline=deadline)
 
 
+def _body(request: ProduceRequest, *, acks: int, now: float) -> Produce:
+    timeout_ms = milliseconds_left(request.deadline, now=now)
+    return Produce(acks, timeout_ms, tuple([_wanted(part) for part in request.parts]))
+
+
 def _wanted(part: RequestPart) -> ProducePartition:
     place = part.place
     return ProducePartition(place.topic_id, place.partition, place.leader_epoch, part.length)
+
+
+def _payload(request: ProduceRequest) -> list[bytearray]:
+    return [data for part in request.parts for data in part.data]
+
+
+def answers_in(
+    cluster: Cluster, request: ProduceRequest, outcome: Answer | RaftmqError
+) -> list[Answered]:
+    """What the outcome of a request means for each of its parts; notes who leads, or a doubt."""
+    answers: list[Answered]
+    try:
+        if isinstance(outcome, RaftmqError):
+            raise outcome
+        answers = _outcomes(cluster, request, outcome.body.partitions)
+    except RaftmqError as error:
+        answers = [error] * len(request.parts)
+    for part, answer in zip(request.parts, answers, strict=True):
+        if isinstance(answer, RaftmqError):
+            _maybe_doubt(cluster, part.queue.topic, part.place, answer)
+    return answers
+
+
+def _maybe_doubt(cluster: Cluster, topic: str, place: LeaderPlace, error: RaftmqError) -> None:
+    """Mark the topic's metadata as outdated, unless the answer named the new leader: it is fresher
+    than what a metadata request would find.
+    """
+    is_known = cluster.routes.find(topic, place.partition) != place
+    if not is_known and is_stale(cluster, error):
+        cluster.routes.doubt(topic)
 
 
 def _outcomes(
@@ -151,7 +196,10 @@ async def fence(cluster: Cluster, topic: str, fences: TopicFences, *, deadline: 
 
     async def ask(places: list[LeaderPlace]) -> None:
         found = await _ask(cluster, places, fences, deadline=deadline)
-        _doubt_stale(cluster, topic, places, found)
+        for place in places:
+            answer = found[place.partition]
+            if isinstance(answer, RaftmqError):
+                _maybe_doubt(cluster, topic, place, answer)
         answers.update(found)
 
     async with anyio.create_task_group() as tasks:
@@ -216,15 +264,6 @@ def _outcome(producer_id: int, found: PartitionFenced) -> Fence | RaftmqError:
         found.digest,
         found.partition_count,
     )
-
-
-def _doubt_stale(cluster: Cluster, topic: str, places: list[LeaderPlace], answers: Answers) -> None:
-    """Mark the topic's metadata as outdated, unless the answer named the new leader."""
-    for place in places:
-        found = answers[place.partition]
-        is_known = cluster.routes.find(topic, place.partition) != place
-        if isinstance(found, RaftmqError) and not is_known and is_stale(cluster, found):
-            cluster.routes.doubt(topic)
 
 
 # -- Producer id ----------------------------------------------------------------------------------

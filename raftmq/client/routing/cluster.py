@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from math import inf
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
@@ -24,6 +23,7 @@ from raftmq.client.block_tasks import BlockTasks
 from raftmq.client.blocks import not_open
 from raftmq.client.network.channel import AnyioConnector, one_error
 from raftmq.client.routing.attempts import PAUSES, Attempts
+from raftmq.client.routing.experience import Experience
 from raftmq.client.routing.refreshing import Refreshing
 from raftmq.client.routing.routes import Routes, answer_for, error_in, leader_told
 from raftmq.errors import (
@@ -37,13 +37,14 @@ from raftmq.errors import (
 from raftmq.rpc.backoff import Backoff
 from raftmq.rpc.peers import Peers
 from raftmq.rpc.protocol import RpcLimits
+from raftmq.rpc.reply import Answer
 from raftmq.version import SOFTWARE
 from raftmq.wire.bodies import ABSENT, TOPICS_MAX, check_limits
 from raftmq.wire.messages.hello import Hello
 from raftmq.wire.messages.metadata import Metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from random import Random
     from types import TracebackType
 
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from raftmq.client.routing.attempts import RepeatEffect
     from raftmq.client.routing.routes import LeaderPlace
     from raftmq.model import Address
-    from raftmq.rpc.reply import Answer
     from raftmq.wire.batch.header import Buffer
     from raftmq.wire.bodies import Request
     from raftmq.wire.messages.metadata import MetadataReply
@@ -63,59 +63,6 @@ try:  # comes with trio, which names itself there while it runs in a thread
     from sniffio import thread_local as library
 except ImportError:  # there is asyncio alone
     library = SimpleNamespace(name=None)  # type: ignore[assignment]
-
-
-# -- Experience with brokers ----------------------------------------------------------------------
-# Which brokers have answered lately, and which throttle this client. Pure.
-#
-# Owns the order in which brokers are tried for requests that any of them can answer, and how long a
-# broker may delay the client. Requests that only one broker can answer do not ask here.
-
-
-LATELY_SECONDS = 10.0  # a broker that answered so recently is most likely alive
-THROTTLE_SECONDS_MAX = 30.0  # an absurd delay in an answer must not silence the client for longer
-
-
-class Experience:
-    """Of all brokers that are known."""
-
-    def __init__(self) -> None:
-        self._answered_at: dict[int, float] = {}
-        self._quiet_until: dict[int, float] = {}
-
-    def on_answer(self, broker_id: int, *, throttle_ms: int, now: float) -> None:
-        self._answered_at[broker_id] = now
-        if throttle_ms:  # the broker asks for a pause: its quota is exceeded
-            quiet_until = now + min(throttle_ms / 1000, THROTTLE_SECONDS_MAX)
-            self._quiet_until[broker_id] = max(quiet_until, self.quiet_until(broker_id))
-
-    def on_doubt(self, broker_id: int) -> None:
-        """The broker has not answered, or not yet: others are tried before it."""
-        self._answered_at.pop(broker_id, None)
-
-    def quiet_until(self, broker_id: int) -> float:
-        """Until when the broker throttles this client; in the past if it does not."""
-        return self._quiet_until.get(broker_id, -inf)
-
-    def forget_all_but(self, broker_ids: Collection[int]) -> None:
-        """Only `broker_ids` are in the cluster now."""
-        for known in (self._answered_at, self._quiet_until):
-            for broker_id in known.keys() - set(broker_ids):
-                del known[broker_id]
-
-    def in_order(self, broker_ids: Sequence[int], *, now: float, random: Random) -> list[int]:
-        """The order of trial: 1. brokers that answered lately, 2. others, 3. those that throttle.
-
-        Random among equals, so that the load is spread.
-        """
-        return sorted(
-            random.sample(broker_ids, len(broker_ids)), key=lambda it: self._rank(it, now)
-        )
-
-    def _rank(self, broker_id: int, now: float) -> int:
-        if self.quiet_until(broker_id) > now:
-            return 3
-        return 1 if now - self._answered_at.get(broker_id, -inf) < LATELY_SECONDS else 2
 
 
 # -- Hedged requests ------------------------------------------------------------------------------
@@ -283,7 +230,10 @@ class Cluster:
         routes: the metadata cache; for reading.
         newest_version: the newest metadata version that any answer has named, -1 before.
         at_close: called when the block ends, by what is still open and may wait.
+        clock: the time of its event loop, without the check of `now`; unset before the block.
     """
+
+    clock: Callable[[], float]
 
     def __init__(
         self,
@@ -315,6 +265,8 @@ class Cluster:
     async def __aenter__(self) -> Self:
         assert self._block is None, "entered twice"
         self._loop, self._library = current_token(), library.name
+        # Not `anyio.current_time`, which looks for the backend each time.
+        self.clock = self._loop.backend_class.current_time
         self._refreshing = Refreshing(self._learn, self._random)
         # Shielded: the connections stay until the block ends, even if it is cancelled from outside.
         # Code in the block may have a last request to send, as a group member has (LeaveGroup).
@@ -425,14 +377,57 @@ class Cluster:
             raise Unreachable(f"{type(body).__name__} was not sent: its time is over")
         try:
             answer = await self._peers.request(broker_id, body, payload, timeout_seconds=seconds)
-        # Prefer other brokers for a while where there is a choice.
-        except _SILENCE:
-            self._experience.on_doubt(broker_id)
+        except RaftmqError as error:
+            self._learn_from(broker_id, error)
             raise
-        now = anyio.current_time()
-        self._experience.on_answer(broker_id, throttle_ms=answer.throttle_ms, now=now)
-        self.newest_version = max(self.newest_version, answer.metadata_version)
+        self._learn_from(broker_id, answer)
         return answer
+
+    def ask_now(
+        self,
+        broker_id: int,
+        body: Request,
+        payload: Sequence[Buffer],
+        on_outcome: Callable[[Answer | RaftmqError], None],
+        *,
+        deadline: float,
+    ) -> Callable[[], None] | None:
+        """As `ask` without a task that waits: `on_outcome` is called once, from the task that reads
+        the connection or ends it. It must not wait (decision 0016).
+
+        Args:
+            body: within its limits, which are not checked here.
+
+        Returns:
+            Withdraws the request: `on_outcome` is not called any more. None: it would have to wait,
+            as without a connection, or would fail; nothing was sent, and `ask` is the way.
+        """
+        channel, now = self._peers.channel(broker_id), self.clock()
+        is_quiet = self._experience.quiet_until(broker_id) > now
+        if channel is None or is_quiet or deadline <= now or not self._is_open:
+            return None
+
+        def learn(outcome: Answer | RaftmqError) -> None:
+            self._learn_from(broker_id, outcome)
+            on_outcome(outcome)
+
+        try:
+            call = channel.ask(
+                body, learn, timeout_seconds=deadline - now, payload=payload, waits=True
+            )
+        except RaftmqError:  # nothing was sent: `ask` raises it
+            return None
+        return partial(channel.forget, call)
+
+    def _learn_from(self, broker_id: int, outcome: Answer | RaftmqError) -> None:
+        """Whether the broker answers, and what its answers say beside their bodies."""
+        if isinstance(outcome, Answer):
+            throttle_ms, now = outcome.throttle_ms, self.clock()
+            self._experience.on_answer(broker_id, throttle_ms=throttle_ms, now=now)
+            self.newest_version = max(self.newest_version, outcome.metadata_version)
+        # Prefer other brokers for a while where there is a choice.
+        elif isinstance(outcome, _SILENCE):
+            self._experience.on_doubt(broker_id)
 
     async def wait_allowed(self, broker_id: int, *, deadline: float) -> None:
         """Wait while the broker throttles this client. Not a checkpoint if it does not."""
@@ -524,9 +519,8 @@ class Cluster:
     def now(self) -> float:
         """The time in its event loop. Raises InvalidRequest in another one, see `check_loop`."""
         self.check_loop()
-        assert self._loop is not None, "checked"
         # Not `anyio.current_time`, which knows of no loop in its callbacks: they are no tasks.
-        return self._loop.backend_class.current_time()
+        return self.clock()
 
     async def _know(self, topic: str, *, deadline: float) -> None:
         """Refresh the topic's metadata, unless they are cached and not in doubt."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.client.routing.cluster import THROTTLE_SECONDS_MAX
+from raftmq.client.routing.experience import THROTTLE_SECONDS_MAX
 from raftmq.errors import Unreachable
 from raftmq.wire.messages.metadata import Metadata
 from raftmq.wire.messages.produce import Produce

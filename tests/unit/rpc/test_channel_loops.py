@@ -17,6 +17,7 @@ from raftmq.errors import (
     Unreachable,
 )
 from raftmq.rpc.protocol import RpcLimits
+from raftmq.rpc.reply import Answer
 from raftmq.wire.messages.cluster import Propose, ProposeReply
 from raftmq.wire.messages.hello import Hello
 from tests.unit.rpc.puppet import Puppet, propose, puppet_channel, stream_pair
@@ -72,6 +73,39 @@ async def test_who_does_not_wait_is_not_waited_for(shell: str) -> None:
             assert channel.send_one_way(Propose(command))
         commands = [(await puppet.receive()).body for _ in range(3)]
         assert commands == [Propose(b"1"), Propose(b"2"), Propose(b"3")]
+
+
+@in_every_shell
+async def test_an_outcome_by_callback(shell: str) -> None:
+    """Each request in its turn, with its payload; of what is forgotten, one is never sent, and the
+    answer to the other one is dropped."""
+    outcomes: list[object] = []
+    one_at_a_time = RpcLimits(requests_in_flight_max=1)
+    async with puppet_channel(shell, one_at_a_time) as (channel, puppet):
+        calls = [
+            channel.ask(
+                Propose(command),
+                outcomes.append,
+                timeout_seconds=60,
+                payload=(b"records",),
+                waits=True,
+            )
+            for command in (b"1", b"2", b"3")
+        ]
+        channel.forget(calls[1])
+        first = await puppet.receive()
+        assert puppet.caller.writes[-1].endswith(b"records")
+        await puppet.answer(first.correlation_id, ProposeReply(b"1"))
+        third = await puppet.receive()
+        assert (first.body, third.body) == (Propose(b"1"), Propose(b"3"))
+        channel.forget(calls[2])
+        await puppet.answer(third.correlation_id, ProposeReply(b"3"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_all, puppet, 1)
+            assert await propose(channel, b"4") == b"4"
+    [told] = outcomes
+    assert isinstance(told, Answer)
+    assert told.body == ProposeReply(b"1")
 
 
 # The end

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from raftmq.client.routing.cluster import LATELY_SECONDS, THROTTLE_SECONDS_MAX, Experience
+from raftmq.client.routing.experience import LATELY_SECONDS, THROTTLE_SECONDS_MAX, Experience
 
 
 def first_asked(experience: Experience, *broker_ids: int, now: float) -> set[int]:
