@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio.lowlevel import current_token
 
 from raftmq.client.network.outgoing import Outgoing
 from raftmq.errors import RemoteProtocolError, Unreachable
@@ -86,9 +87,10 @@ class AnyioChannel(Channel):
             frame_bytes_max=limits.frame_bytes_max, header_bytes_max=limits.header_bytes_max
         )
         self._outgoing = Outgoing(wake=lambda: self._queued.set(), send_now=stream.send_now)
-        now = anyio.current_time()
-        conversation = Conversation(name, limits, self._outgoing, now=now, on_end=self._on_end)
-        super().__init__(conversation, now=anyio.current_time, look_by=self._ring_by)
+        # Not `anyio.current_time`, which looks for the backend each time.
+        clock = current_token().backend_class.current_time
+        conversation = Conversation(name, limits, self._outgoing, now=clock(), on_end=self._on_end)
+        super().__init__(conversation, now=clock, look_by=self._ring_by)
 
     async def wait_ended(self) -> None:
         await self._ended.wait()
@@ -106,7 +108,7 @@ class AnyioChannel(Channel):
         settled = anyio.Event()
         call = Call(
             timeout=timeout_seconds,
-            now=anyio.current_time(),
+            now=self._now(),
             on_outcome=lambda _outcome: settled.set(),
         )
         self._conversation.ask(call, body, payload, trace=trace)
@@ -160,7 +162,7 @@ class AnyioChannel(Channel):
             self._read_bytes = READ_BYTES_MAX
         elif len(data) < READ_BYTES:  # the burst is over
             self._read_bytes = READ_BYTES
-        self._conversation.heard_at = anyio.current_time()
+        self._conversation.heard_at = self._now()
         for frame in self._frames.receive(data):
             self._conversation.on_frame(frame)
         return bool(data)
@@ -171,19 +173,19 @@ class AnyioChannel(Channel):
                 self._queued = anyio.Event()
                 # Until `Conversation` has queued something.
                 await self._queued.wait()
-            await self._send(self._outgoing.take(anyio.current_time()))
+            await self._send(self._outgoing.take(self._now()))
             self._outgoing.on_sent()
             self._conversation.send_next()  # sent bytes make room for calls that wait in line
 
     async def _send(self, buffers: Sequence[Buffer]) -> None:
         for buffer in buffers:
             await self._stream.send(buffer)
-            self._outgoing.on_write(anyio.current_time())
+            self._outgoing.on_write(self._now())
 
     async def _watch(self) -> None:
         while True:
             with anyio.CancelScope() as self._alarm:
-                self._alarm.deadline = self._conversation.look(anyio.current_time())
+                self._alarm.deadline = self._conversation.look(self._now())
                 # Ends at the scope's deadline, which `_ring_by` may bring forward.
                 await anyio.sleep_forever()
             # After a pause of the process, answers that have arrived are read before timeouts are

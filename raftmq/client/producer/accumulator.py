@@ -227,6 +227,7 @@ class Accumulator:
 
     Attributes:
         topics: by name, those that were ever written to.
+        is_filled: a batch was closed, as it was full, since the dispatcher's last step.
         ids: the producer's identity; None without idempotence, and where it has a name.
         named: the producer's name and generation; None without a name.
     """
@@ -239,7 +240,7 @@ class Accumulator:
         on_end: Callable[[], None],
     ) -> None:
         self._options, self._random, self._is_led = options, random, is_led
-        self._batch_size = options.batch_size
+        self._batch_size, self.is_filled = options.batch_size, False
         self.topics: dict[str, TopicQueues] = {}
         self.named: Named | None = None
         self.ids: ProducerIdentity | None = None
@@ -380,7 +381,7 @@ class Accumulator:
         return queue
 
     def _close(self, topic: TopicQueues, queue: PartitionQueue) -> None:
-        batch = queue.close_batch()
+        batch, self.is_filled = queue.close_batch(), True
         topic.dealer.turn(queue.partition, batch.byte_count)
 
 

@@ -496,30 +496,31 @@ class ProducerIdentity:
 
     Attributes:
         is_wanted: a new id must be requested.
+        newest: the last one that a broker has assigned; None before.
         problem: why the last request brought none; None after a success and before the first.
     """
 
     def __init__(self) -> None:
         self.is_wanted = False
         self.problem: RaftmqError | None = None
-        self._newest: int | None = None
+        self.newest: int | None = None
 
     def want_first(self) -> None:
         """Request the first id early: a batch will need it soon."""
-        if self._newest is None:
+        if self.newest is None:
             self.is_wanted = True
 
     def other_than(self, used: int | None) -> int | None:
         """An id other than one whose epochs a partition has used up; None until there is one."""
         # None yet, or this partition has used up all epochs of it (another one may not have).
-        if self._newest is None or self._newest == used:
+        if self.newest is None or self.newest == used:
             self.is_wanted = True
             return None
-        return self._newest
+        return self.newest
 
     def on_id(self, producer_id: int) -> None:
         """A broker has assigned an id."""
-        self._newest = producer_id
+        self.newest = producer_id
         self.is_wanted, self.problem = False, None
 
     def on_no_id(self, problem: RaftmqError) -> None:

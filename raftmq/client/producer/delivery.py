@@ -85,8 +85,11 @@ class Delivery:
             RaftmqError: the delivery has failed. Definite (`error.definite`): the record was
                 certainly not appended. Indefinite: it may have been.
         """
-        assert self._batch is not None, "not done yet"
         self._claim()
+        return self._found()
+
+    def _found(self) -> RecordMetadata:
+        """As `result`; the outcome was claimed already."""
         batch, index = self._held()
         return batch.metadata_of(index)
 
@@ -123,7 +126,7 @@ class Delivery:
         except BaseException:
             self._disclaim()
             raise
-        return self.result()
+        return self._found()
 
     def _check_here(self) -> None:
         try:
@@ -139,8 +142,9 @@ class Delivery:
 
     def _held(self) -> tuple[ProducerBatch, int]:
         """The batch that holds the record after splits, and its index there."""
-        assert self._batch is not None, "in no batch yet"
-        return self._batch.holder_of(self._index)
+        batch = self._batch
+        assert batch is not None, "in no batch yet"
+        return batch.holder_of(self._index) if batch.pieces else (batch, self._index)
 
     def _watch(self, watcher: Callable[[], None]) -> None:
         self._held()[0].watch(watcher)
@@ -163,10 +167,9 @@ class PendingDelivery(Delivery):
     def _state(self) -> str:
         return super()._state() if self._error is None else repr(self._error)
 
-    def result(self) -> RecordMetadata:
+    def _found(self) -> RecordMetadata:
         if self._error is None:
-            return super().result()
-        self._claim()
+            return super()._found()
         raise self._error.copied()
 
     def _place(self, batch: ProducerBatch, index: int) -> None:

@@ -85,7 +85,8 @@ class Dispatcher:
         self.failures, self.statistics = Failures(), Statistics()
         self._block: BlockTasks | None = None  # only a running loop has one
         self._tasks: TaskGroup | None = None  # of `_run`
-        self._wake, self._look_at = anyio.Event(), 0.0
+        self._wake = anyio.Event()
+        self._alarm: anyio.CancelScope  # of the sleep between steps; only a running loop has one
         self._settled: anyio.Event | None = None  # only while a task waits for it
         # Requests whose answer a callback takes, and what withdraws them
         self._asked: dict[int, tuple[ProduceRequest, Callable[[], None]]] = {}
@@ -108,7 +109,7 @@ class Dispatcher:
     async def open(self) -> None:
         self._cluster.check_open()
         self._cluster.check_loop()
-        self._block = BlockTasks(self._run)
+        self._block, self._alarm = BlockTasks(self._run), anyio.CancelScope()
         await self._block.open()
         self._cluster.at_close.add(self._on_client_closed)
         self.is_taking = True
@@ -141,11 +142,20 @@ class Dispatcher:
         """Run the next step now: something may be ready to leave."""
         self._wake.set()
 
-    def look_by(self, time: float) -> None:
-        """Run the next step at that time at the latest."""
-        if time < self._look_at:  # else the next step is early enough already
-            self._look_at = time
-            self._wake.set()
+    def on_opened(self, batch: ProducerBatch) -> None:
+        """Run the next step when that batch has lingered."""
+        ids, linger_seconds = self.accumulator.ids, self._options.linger_seconds
+        is_full = self.accumulator.is_filled  # the batch before, which leaves now
+        # The first step of all requests the producer id, while the batch lingers.
+        is_first = ids is not None and ids.newest is None
+        if not linger_seconds or is_full or is_first or self._is_hurried:
+            self.wake()
+        else:
+            self._look_by(batch.opened_at + linger_seconds)
+
+    def _look_by(self, time: float) -> None:
+        if time < self._alarm.deadline:  # else the next step is early enough already
+            self._alarm.deadline = time
 
     async def wait_delivered(self, *, of_later: bool = False) -> None:
         """Wait until the outcome of all records accepted so far is known; nothing lingers
@@ -233,12 +243,13 @@ class Dispatcher:
         async with anyio.create_task_group() as self._tasks:
             try:
                 while self._defect is None:
-                    self._take_step()
-                    # Sleeps until a record, an answer or metadata wakes it, or until a linger or
-                    # deadline ends.
-                    with anyio.CancelScope(deadline=self._look_at):
-                        await self._wake.wait()
-                    self._wake = anyio.Event()
+                    # One scope for many steps: only the end of a linger or a deadline leaves it.
+                    with anyio.CancelScope() as self._alarm:
+                        while self._defect is None:
+                            self._wake = anyio.Event()
+                            self._take_step()
+                            # Until a record, an answer or metadata wakes it, or the alarm.
+                            await self._wake.wait()
                 raise self._defect
             finally:
                 self._withdraw_all()  # no callback finds the task group closed
@@ -249,10 +260,11 @@ class Dispatcher:
         # No request leaves any more; what comes back from one in flight fails here, too.
         if self._cut is not None:
             self._sending.fail_all(self._cut)
+        self.accumulator.is_filled = False
         step = self._sending.step(self._cluster.routes, now, is_hurried=self._is_hurried)
-        self._look_at = step.look_at
+        self._look_by(step.look_at)
         for request in step.requests:
-            self._send(request)
+            self._send(request, now)
         for late in step.overdue:
             logger.warning(
                 "delivery takes long: topic=%s partition=%d seconds=%.0f reason=%s",
@@ -267,13 +279,14 @@ class Dispatcher:
             self._tasks.start_soon(self._ask_id)
         self._wake_waiters()
 
-    def _send(self, request: ProduceRequest) -> None:
+    def _send(self, request: ProduceRequest, now: float) -> None:
         """In this step, unless it has to wait, or needs no answer."""
         assert self._tasks is not None
         self.statistics.requests += 1
         acks, withdraw, number = self._options.acks_number, None, next(self._numbers)
         if acks != ACKS_NONE:
-            withdraw = ask_now(self._cluster, request, partial(self._on_outcome, number), acks=acks)
+            taken = partial(self._on_outcome, number)
+            withdraw = ask_now(self._cluster, request, taken, acks=acks, now=now)
         if withdraw is None:
             self._tasks.start_soon(self._perform, request)
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict
 
 from raftmq.client.options import (
@@ -138,7 +139,7 @@ class ProducerOptions:
         assert self.generation is not None, "no name, or it was not checked"
         return self.generation
 
-    @property
+    @cached_property
     def acks_number(self) -> int:
         """`acks` as a request encodes it."""
         return ACKS_ALL if isinstance(self.acks, str) else self.acks
@@ -148,19 +149,19 @@ class ProducerOptions:
         """Batches carry sequence numbers."""
         return self.acks != 0 if self.idempotence is None else self.idempotence
 
-    @property
+    @cached_property
     def codec(self) -> Compression:
         return CODECS[self.compression]
 
-    @property
+    @cached_property
     def linger_seconds(self) -> float:
         return self.linger_ms / 1000
 
-    @property
+    @cached_property
     def delivery_seconds(self) -> float:
         return self.delivery_timeout_ms / 1000
 
-    @property
+    @cached_property
     def repeats_max(self) -> float:
         """How often a batch may be sent again."""
         if self.acks == 0:

@@ -415,16 +415,18 @@ def ready_now(
 
 
 class RequestPart(NamedTuple):
-    """The batches of one partition in one request."""
+    """The batches of one partition in one request.
+
+    Attributes:
+        data: the bytes of each batch.
+        length: of all of them.
+    """
 
     place: LeaderPlace
     queue: PartitionQueue
     batches: list[ProducerBatch]
     data: list[bytearray]
-
-    @property
-    def length(self) -> int:
-        return sum([len(each) for each in self.data])
+    length: int
 
 
 def may_split(batch: ProducerBatch) -> bool:

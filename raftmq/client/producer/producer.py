@@ -507,9 +507,8 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
         if batch.is_closed:  # full: send now
             self._is_filled = True
             self._dispatcher.wake()
-        # The first record of a batch starts its linger.
         elif not index:
-            self._dispatcher.look_by(batch.opened_at + self._options.linger_seconds)
+            self._dispatcher.on_opened(batch)
         return delivery
 
     def _put_in_line(

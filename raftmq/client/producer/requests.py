@@ -59,13 +59,14 @@ def ask_now(
     on_outcome: Callable[[Answer | RaftmqError], None],
     *,
     acks: int,
+    now: float,
 ) -> Callable[[], None] | None:
     """Send a produce request in this step, see `Cluster.ask_now`; `answers_in` tells what the
     outcome means. Not with acks=0, which has no answer.
     """
-    body = _body(request, acks=acks, now=cluster.clock())
+    body, payload = _body(request, acks=acks, now=now), _payload(request)
     return cluster.ask_now(
-        request.leader, body, _payload(request), on_outcome, deadline=request.deadline
+        request.leader, body, payload, on_outcome, deadline=request.deadline, now=now
     )
 
 

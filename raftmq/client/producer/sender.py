@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftmq.client.producer.batch import NUMBER_REFUSALS, BatchMetadata
@@ -328,29 +328,38 @@ class ProducerSender:
 
     def _expire(self, topic: TopicQueues, now: float) -> float:
         """Settle batches and waiting records past their deadline. Returns the next deadline."""
-        late = timed_out(
-            f"topic {topic.name!r}: no broker has named its partitions in time", topic.problem
-        )
         while topic.waiting and self._deadline_of(topic.waiting[0].since) <= now:
+            what = f"topic {topic.name!r}: no broker has named its partitions in time"
+            late = timed_out(what, topic.problem)
             self._end(late)
             topic.waiting.popleft().on_known(late.at(topic.name))
-        times = [topic.waiting[0].since] if topic.waiting else []
+        oldest = topic.waiting[0].since if topic.waiting else math.inf
         for queue in topic.busy.values():
-            for batch in queue.on_their_way():
-                if self._is_late(batch, now):
-                    # Its request is in flight: the broker may append it after this.
-                    batch.may_have_happened = True
-                    self._give_up(batch, self._timed_out(topic, queue))
-                else:
-                    times.append(batch.opened_at)
-            while (first := next(iter(queue), None)) and self._is_late(first, now):
-                queue.drop(first)
-                self._give_up(first, self._timed_out(topic, queue))
-            if first is not None:
-                times.append(first.opened_at)
-            if not queue.is_overdue:
-                self._note_overdue(topic, queue, now)
-        return self._deadline_of(min(times, default=math.inf))
+            opened_at = self._expire_queue(topic, queue, now)
+            if (
+                not queue.is_overdue
+                and (now - opened_at) * 1000 >= self._options.request_timeout_ms
+            ):
+                self._note_overdue(topic, queue, now - opened_at)
+            oldest = min(oldest, opened_at)
+        return self._deadline_of(oldest)
+
+    def _expire_queue(self, topic: TopicQueues, queue: PartitionQueue, now: float) -> float:
+        """Returns when the oldest batch of those left was opened."""
+        oldest = math.inf
+        for batch in queue.on_their_way():
+            if self._is_late(batch, now):
+                # Its request is in flight: the broker may append it after this.
+                batch.may_have_happened = True
+                self._give_up(batch, self._timed_out(topic, queue))
+            else:
+                oldest = min(oldest, batch.opened_at)
+        while (first := next(iter(queue), None)) is not None:
+            if not self._is_late(first, now):  # nor are those behind it
+                return min(oldest, first.opened_at)
+            queue.drop(first)
+            self._give_up(first, self._timed_out(topic, queue))
+        return oldest
 
     def _may_be_numbered(self, queue: PartitionQueue) -> bool:
         """Whether the queue's next batch has a sequence number, or may get one."""
@@ -421,7 +430,8 @@ class ProducerSender:
                 data.append(encoded)
                 size += len(encoded)
         if batches:
-            by_leader.setdefault(place.leader, []).append(RequestPart(place, queue, batches, data))
+            part = RequestPart(place, queue, batches, data, size)
+            by_leader.setdefault(place.leader, []).append(part)
         else:
             # Nothing is left to send: everything failed or was skipped.
             queue.on_answer(batches)
@@ -548,14 +558,11 @@ class ProducerSender:
             reason = RequestTimedOut("the leader has not answered what was sent to it")
         return reason
 
-    def _note_overdue(self, topic: TopicQueues, queue: PartitionQueue, now: float) -> None:
+    def _note_overdue(self, topic: TopicQueues, queue: PartitionQueue, seconds: float) -> None:
         """Have it reported, once until the partition accepts something again."""
-        batch = next(chain(queue.on_their_way(), queue), None)
-        seconds = 0.0 if batch is None else now - batch.opened_at
-        if seconds * 1000 >= self._options.request_timeout_ms:
-            queue.is_overdue = True
-            reason = hinted(self._reason(topic, queue), acks=self._options.acks)
-            self._overdue.append(Overdue(topic.name, queue.partition, seconds, reason))
+        queue.is_overdue = True
+        reason = hinted(self._reason(topic, queue), acks=self._options.acks)
+        self._overdue.append(Overdue(topic.name, queue.partition, seconds, reason))
 
     def _give_up(self, batch: ProducerBatch, error: RaftmqError) -> None:
         """Settle a batch with an error, as OutcomeUnknown if any attempt may have appended it."""

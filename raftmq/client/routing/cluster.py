@@ -391,6 +391,7 @@ class Cluster:
         on_outcome: Callable[[Answer | RaftmqError], None],
         *,
         deadline: float,
+        now: float,
     ) -> Callable[[], None] | None:
         """As `ask` without a task that waits: `on_outcome` is called once, from the task that reads
         the connection or ends it. It must not wait (decision 0016).
@@ -402,7 +403,7 @@ class Cluster:
             Withdraws the request: `on_outcome` is not called any more. None: it would have to wait,
             as without a connection, or would fail; nothing was sent, and `ask` is the way.
         """
-        channel, now = self._peers.channel(broker_id), self.clock()
+        channel = self._peers.channel(broker_id)
         is_quiet = self._experience.quiet_until(broker_id) > now
         if channel is None or is_quiet or deadline <= now or not self._is_open:
             return None
