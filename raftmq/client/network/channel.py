@@ -66,6 +66,18 @@ def _only_error(error: BaseException) -> BaseException | None:
     return error
 
 
+# -- Clock ----------------------------------------------------------------------------------------
+
+
+def loop_clock() -> Callable[[], float]:
+    """The clock of the running event loop. `anyio.current_time` looks for the library at each
+    reading, and asyncio for its loop, which takes a system call.
+    """
+    token = current_token()
+    clock: Callable[[], float] = token.backend_class.current_time
+    return getattr(token.native_token, "time", clock)  # the token of asyncio is its loop
+
+
 # -- Channel --------------------------------------------------------------------------------------
 
 
@@ -87,8 +99,7 @@ class AnyioChannel(Channel):
             frame_bytes_max=limits.frame_bytes_max, header_bytes_max=limits.header_bytes_max
         )
         self._outgoing = Outgoing(wake=lambda: self._queued.set(), send_now=stream.send_now)
-        # Not `anyio.current_time`, which looks for the backend each time.
-        clock = current_token().backend_class.current_time
+        clock = loop_clock()
         conversation = Conversation(name, limits, self._outgoing, now=clock(), on_end=self._on_end)
         super().__init__(conversation, now=clock, look_by=self._ring_by)
 

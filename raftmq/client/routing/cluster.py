@@ -21,7 +21,7 @@ from anyio.lowlevel import current_token
 
 from raftmq.client.block_tasks import BlockTasks
 from raftmq.client.blocks import not_open
-from raftmq.client.network.channel import AnyioConnector, one_error
+from raftmq.client.network.channel import AnyioConnector, loop_clock, one_error
 from raftmq.client.routing.attempts import PAUSES, Attempts
 from raftmq.client.routing.experience import Experience
 from raftmq.client.routing.refreshing import Refreshing
@@ -265,8 +265,7 @@ class Cluster:
     async def __aenter__(self) -> Self:
         assert self._block is None, "entered twice"
         self._loop, self._library = current_token(), library.name
-        # Not `anyio.current_time`, which looks for the backend each time.
-        self.clock = self._loop.backend_class.current_time
+        self.clock = loop_clock()
         self._refreshing = Refreshing(self._learn, self._random)
         # Shielded: the connections stay until the block ends, even if it is cancelled from outside.
         # Code in the block may have a last request to send, as a group member has (LeaveGroup).
@@ -520,7 +519,6 @@ class Cluster:
     def now(self) -> float:
         """The time in its event loop. Raises InvalidRequest in another one, see `check_loop`."""
         self.check_loop()
-        # Not `anyio.current_time`, which knows of no loop in its callbacks: they are no tasks.
         return self.clock()
 
     async def _know(self, topic: str, *, deadline: float) -> None:
