@@ -175,7 +175,9 @@ async def test_what_is_not_committed_is_not_accepted(autojump_clock: MockClock) 
             right = turn.carry_out()
             body: Any = right.body
             told = msgspec.structs.replace(body.partitions[0], high_watermark=0)
-            return right._replace(body=msgspec.structs.replace(body, partitions=(told,)))
+            return msgspec.structs.replace(
+                right, body=msgspec.structs.replace(body, partitions=(told,))
+            )
 
         world.brokers[1].fetches = [step]
         with pytest.raises(CorruptRecord, match="committed is up to 0"):
@@ -185,7 +187,9 @@ async def test_what_is_not_committed_is_not_accepted(autojump_clock: MockClock) 
 async def test_lengths_that_do_not_fit(autojump_clock: MockClock) -> None:
     """The payload is another one than the answer says."""
     async with open_world() as (world, _), world.client() as client:
-        world.brokers[1].fetches = [lambda turn: turn.carry_out()._replace(payload=(b"xyz",))]
+        world.brokers[1].fetches = [
+            lambda turn: msgspec.structs.replace(turn.carry_out(), payload=(b"xyz",))
+        ]
         with pytest.raises(CorruptRecord, match="3 bytes came, 0 were announced"):
             await fetch(client, "t", 0, 0)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from raftmq.client.routing.experience import THROTTLE_SECONDS_MAX
 from raftmq.errors import Unreachable
@@ -29,7 +30,7 @@ def throttled(seconds: float) -> Step:
     """It is done, and whoever asked is told to wait."""
 
     def step(turn: Turn) -> Reply:
-        return turn.carry_out()._replace(throttle_ms=int(seconds * 1000))
+        return replace(turn.carry_out(), throttle_ms=int(seconds * 1000))
 
     return step
 
