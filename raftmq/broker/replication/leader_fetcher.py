@@ -205,12 +205,14 @@ class LeaderFetcher:
                 raise self._failure
 
     def _step(self) -> None:
-        """Take answers, then ask and report. Raises what ends the conversation."""
+        """Take answers, then ask and report, also what found no room on the connection before.
+        Raises what ends the conversation."""
         # Reports wait for the end of the step, to travel with the next fetch.
         self._is_stepping = self._reports.is_held_back = True
         try:
             self._take_answers()
-            self._wake_rested()
+            if len(self._backing_off):
+                self._wake_rested()
             # At most two requests in flight: see `_may_send`.
             while self._may_send() and self._send():
                 pass
@@ -370,7 +372,6 @@ class LeaderFetcher:
                 self._open.pop(followed.key, None)
                 token, followed.token = followed.token, None
                 self._take(followed, token, one, data)
-        self._reports.retry()
         # The leader has no room for our session: start over after a pause.
         if session_id == NO_SESSION:
             raise FetchSessionIdNotFound(f"broker {self._leader_id} keeps no session for us")

@@ -45,7 +45,8 @@ class ProgressReports:
     def open(self, broker_epoch: int) -> None:
         """The leader has answered: there is a connection and a session."""
         self._broker_epoch = broker_epoch
-        self._wake()
+        if not self.is_held_back:
+            self._wake()
 
     def close(self) -> None:
         self._broker_epoch = None
@@ -54,24 +55,20 @@ class ProgressReports:
     def mark(self, followed: FollowedPartition) -> None:
         """The follower may hold more than was reported."""
         self._marked[followed] = None
-        self._wake()
+        if not self.is_held_back:
+            self._wake()
 
     def on_asking(self, asked: Iterable[FollowedPartition]) -> tuple[PartitionProgress, ...]:
         """A fetch is about to leave: returns the progress that travels with it."""
         for followed in asked:
             followed.on_asked()
-            if followed.held_to_tell() is not None:  # it may travel with this fetch
-                self._marked[followed] = None
+            self._marked[followed] = None  # what it holds may travel with this fetch
         # No session yet: the leader would refuse it, and the marks stay.
         if self._broker_epoch is None:
             return ()
         some, telling = self._gather()
         self._note_told(some, telling)
         return _said(telling)
-
-    def retry(self) -> None:
-        """What did not fit into the connection may fit now."""
-        self._wake()
 
     async def run(self) -> NoReturn:
         while True:
@@ -89,14 +86,14 @@ class ProgressReports:
                 break
 
     def _wake(self) -> None:
-        # Nothing to report, no session, or at the end of this step.
-        if self._marked and self._broker_epoch is not None and not self.is_held_back:
+        # Nothing to report, or no session.
+        if self._marked and self._broker_epoch is not None:
             self._woken.set()
 
     def _report_some(self, broker_epoch: int) -> bool:
         """False if nothing can be sent now."""
         some, telling = self._gather()
-        # The connection is full or gone: the marks stay for `retry` or the next session.
+        # The connection is full or gone: the marks stay for the next step or session.
         if telling and not self._send(broker_epoch, telling):
             return False
         self._note_told(some, telling)
