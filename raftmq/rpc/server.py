@@ -76,7 +76,7 @@ class Service:
     def __init__(
         self, identity: ServerIdentity, handlers: Handlers, *, authorize: Authorize
     ) -> None:
-        own = OWN_REQUESTS & handlers.keys()
+        own = OWN_REQUESTS.intersection(handlers)
         assert not own, f"answered by the server itself: {own}"
         self.identity = identity
         self._handlers, self._authorize = dict(handlers), authorize
@@ -102,7 +102,7 @@ class Service:
         return HelloReply(
             cluster_id=cluster_id,
             node_id=node_id,
-            api_versions=versions_of(OWN_REQUESTS | handlers.keys()),
+            api_versions=versions_of(OWN_REQUESTS.union(handlers)),
             features=dict(features),
             frame_bytes_max=frame_bytes_max,
             listener=listener.name,

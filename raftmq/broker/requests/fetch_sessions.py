@@ -385,12 +385,12 @@ class FetchPurgatory:
         if session.alarms and session.alarms[-1] <= time:
             return
         session.alarms.append(time)
-        alarm = (time, next(self._numbers), session)
-        heappush(self._alarms, alarm)
+        number = next(self._numbers)
+        heappush(self._alarms, (time, number, session))
         # Amortised: a pass over all follows only when they have doubled.
         if len(self._alarms) > 2 * self._alive_max:
             self._forget_closed()
-        if self._alarms[0] is alarm:  # the earliest: nothing else wakes `_watch_clock`
+        if self._alarms[0][1] == number:  # the earliest: nothing else wakes `_watch_clock`
             self._alarm.deadline = time
 
     def _forget_closed(self) -> None:

@@ -109,16 +109,16 @@ class Flusher:
         logs, self._dirty = list(self._dirty), {}
         self._flushing = logs
         self._round_since = trio.current_time() if any(map(_is_awaited, logs)) else None
-        begun = [begun for log in logs if (begun := self._begin(log))]
+        flushes = [begun for log in logs if (begun := self._begin(log))]
         with trio.CancelScope(shield=True):
             # Until the disk has synced all files, or refused.
-            errors = await self._run_sync(lambda: self._sync([flush for _, flush in begun]))
-        for (log, flush), error in zip(begun, errors, strict=True):
+            errors = await self._run_sync(lambda: self._sync([flush for _, flush in flushes]))
+        for (log, flush), error in zip(flushes, errors, strict=True):
             if error:  # nothing is retried (decision 0002)
                 log.go_offline(error)
             else:
                 log.complete_flush(flush)
-        if errors and errors[0] and self._syncs_all([flush for _, flush in begun]):
+        if errors and errors[0] and self._syncs_all([flush for _, flush in flushes]):
             self._take_offline(errors[0])  # it was a syncfs, which covers all logs
         self._flushing, self._round_since = [], None
         for log in logs:

@@ -7,11 +7,13 @@ Each seed has its own handful of faults and its own pace (swarm testing).
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from raftmq.broker.replication import replicas
 from raftmq.metadata import liveness
 from raftmq.partition.replica import Replica
 from raftmq.partition.storage import directory
@@ -184,9 +186,9 @@ def draw_topic(random: Random, broker_count: int, *, durability: str = "") -> To
 @contextmanager
 def tuned(plan: Plan) -> Iterator[None]:
     """Times that nothing promises, short enough for a short world."""
-    defaults = {**(Replica.__init__.__kwdefaults__ or {}), "lag_seconds_max": plan.lag_seconds}
+    impatient = partial(Replica, lag_seconds_max=plan.lag_seconds)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(liveness, "SESSION_SECONDS", plan.session_seconds)
-        patch.setattr(Replica.__init__, "__kwdefaults__", defaults)
+        patch.setattr(replicas, "Replica", impatient)
         patch.setattr(directory, "RETENTION_CHECK_INTERVAL", 3.0)
         yield
