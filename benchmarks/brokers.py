@@ -6,6 +6,7 @@ Topics have three replicas, two of which must be in sync. Clients run in this pr
 machine with all brokers: on two cores, figures of a load are of four processes on two cores.
 `--scale` shortens the loads, and makes what is counted fewer. `deleted` has latencies right after
 topics of 300 MiB were deleted (`--scale 0.3` for smaller ones), and what of them stays open.
+`stalls` is a mixed load of ten minutes, and counts what held event loops and flush rounds.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from benchmarks.broker_parts.deleted import bench_deleted
 from benchmarks.broker_parts.failover import bench_failover
 from benchmarks.broker_parts.latency import bench_latency
 from benchmarks.broker_parts.pipeline import bench_pipeline
+from benchmarks.broker_parts.stalls import bench_stalls
 from benchmarks.broker_parts.standing import bench_idle, bench_partitions, bench_ready
 from benchmarks.broker_parts.throughput import bench_fetch, bench_produce
 from benchmarks.report import Report
@@ -36,6 +38,7 @@ SECTIONS: dict[str, Callable[[Report, Path, float], Awaitable[None]]] = {
     "latency": bench_latency,
     "compared": bench_compared,
     "deleted": bench_deleted,
+    "stalls": bench_stalls,
     "failover": bench_failover,
     "idle": bench_idle,
     "ready": bench_ready,

@@ -2,11 +2,12 @@
 
     python -m benchmarks.log [SECTION ...] [--scale 0.1] [--root DIR]
 
-Sections: append, sendfile, recovery, open, flush, commit. Every ratio compares the log with a bare
-loop over the same bytes, in turn, round by round, in one process; medians. The directory must be on
-the disk that is to be measured; `flush` uses one `syncfs` only where DIR is a mount point. `commit`
-makes commands of a quorum durable in turn in its journal, and as records in a partition log, as if
-the journal stood on one (decision 0032).
+Sections: append, sendfile, recovery, open, flush, mixed, commit. Ratios compare the log with a bare
+loop over the same bytes, in turn, round by round, in one process; medians. The directory must
+be on the disk that is to be measured; `flush` uses one `syncfs` only where DIR is a mount point.
+`mixed` times records of fsync topics beside bulk on page_cache topics, from when each was due.
+`commit` makes commands of a quorum durable in turn in its journal, and as records in a partition
+log, as if the journal stood on one (decision 0032).
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ import tempfile
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -308,6 +312,68 @@ def bench_flush(report: Report, root: Path, scale: float) -> None:
         )
 
 
+# -- records that wait for the disk, beside bulk that does not -------------------------------------
+
+
+MIXED_LOGS = 12  # of each kind
+MIXED_SECONDS, MIXED_PER_SECOND = 60.0, 100
+MIXED_BULK = (0, 30, 90)  # MB/s
+
+
+def bench_mixed(report: Report, root: Path, scale: float) -> None:
+    for bulk in MIXED_BULK:
+        with folder(root) as path:
+            waits = trio.run(mixed_waits, path, bulk, max(12.0, MIXED_SECONDS * scale))
+        report.row(
+            what="fsync record beside page_cache bulk",
+            bulk_mb_s=bulk,
+            records=len(waits),
+            p50_ms=round(median(waits) * 1e3, 2),
+            p99_ms=round(sorted(waits)[len(waits) * 99 // 100] * 1e3, 2),
+            max_ms=round(max(waits) * 1e3, 2),
+        )
+
+
+async def mixed_waits(path: Path, bulk: int, duration: float) -> list[float]:
+    """Seconds from when each record was due until it was held."""
+    waits, retained = list[float](), TopicConfig(segment_bytes=64 * MIB, retention_bytes=64 * MIB)
+    lazy = replace(retained, durability=Durability.PAGE_CACHE)
+    async with open_log_directory(path) as directory, trio.open_nursery() as nursery:
+        logs = await directory.open_logs([(LogId("fsync", n), config()) for n in range(MIXED_LOGS)])
+        names = [(LogId("lazy", n), lazy) for n in range(MIXED_LOGS)] if bulk else []
+        lazy_logs = await directory.open_logs(names)
+
+        async def wait(log: PartitionLog, due: float) -> None:
+            done = log.append(batch_of(1024), leader_epoch=0, now_ms=NOW_MS, now=due)
+            await directory.flusher.wait_held(log, done.end_offset)
+            waits.append(trio.current_time() - due)
+
+        async def write_bulk() -> None:
+            data, due = batch_of(256 << 10), trio.current_time()
+            for log in cycle(lazy_logs):
+                await trio.sleep_until(due := due + len(data) / bulk / 1e6)
+                log.append(data, leader_epoch=0, now_ms=NOW_MS, now=due)
+
+        async def retain() -> None:
+            for log in lazy_logs:
+                log.retirable_end = partial(getattr, log, "log_end_offset")
+            while True:
+                await trio.sleep(3)
+                await directory.enforce_retention(None)
+
+        if bulk:
+            nursery.start_soon(write_bulk)
+            nursery.start_soon(retain)
+        begin = trio.current_time()
+        async with trio.open_nursery() as senders:
+            for number in range(int(duration * MIXED_PER_SECOND)):
+                due = begin + number / MIXED_PER_SECOND
+                await trio.sleep_until(due)
+                senders.start_soon(wait, logs[number % MIXED_LOGS], due)
+        nursery.cancel_scope.cancel()
+    return waits
+
+
 # -- commit --------------------------------------------------------------------------------
 
 
@@ -371,6 +437,7 @@ SECTIONS = {
     "recovery": bench_recovery,
     "open": bench_open,
     "flush": bench_flush,
+    "mixed": bench_mixed,
     "commit": bench_commit,
 }
 
