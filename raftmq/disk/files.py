@@ -34,6 +34,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LIBC = ctypes.CDLL(None, use_errno=True)  # for calls that `os` does not have
 _LIBC.sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 _SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h: begin write-back, without waiting
+_SYNC_FILE_RANGE_WRITE_AND_WAIT = 1 | 2 | 4  # also for what was on its way before
 
 
 class WouldBlock(Exception):
@@ -60,6 +61,10 @@ class File(Protocol):
 
     def sync(self) -> None:
         """Data and size are durable when this returns (fdatasync)."""
+
+    def write_back(self, position: int, length: int) -> None:
+        """Let the device write these bytes, and wait for it. They are not durable before `sync`.
+        A failure has to be taken for one of `sync`: the next `sync` need not report it."""
 
     def evict(self) -> None:
         """Drop the file's pages from the page cache, so that the next read is from the disk."""
@@ -197,6 +202,10 @@ class OsFile:
         with _translated("fdatasync", self.path):
             os.fdatasync(self._descriptor)
 
+    def write_back(self, position: int, length: int) -> None:
+        with _translated("sync_file_range", self.path):
+            _sync_file_range(self._descriptor, position, length, _SYNC_FILE_RANGE_WRITE_AND_WAIT)
+
     def evict(self) -> None:
         with _translated("fadvise", self.path):
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -323,6 +332,12 @@ def _opened(path: Path) -> Iterator[int]:
 
 def _syncfs(descriptor: int) -> None:
     if _LIBC.syncfs(descriptor) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _sync_file_range(descriptor: int, position: int, length: int, flags: int) -> None:
+    if _LIBC.sync_file_range(descriptor, position, length, flags) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 

@@ -24,6 +24,9 @@ class UnsyncedFile(OsFile):
     def sync(self) -> None:
         pass
 
+    def write_back(self, position: int, length: int) -> None:
+        pass
+
 
 class UnsyncedFiles(OsFiles):
     """The files of this machine, without any fsync."""

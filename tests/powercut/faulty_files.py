@@ -31,6 +31,9 @@ class ForgetfulFile(OsFile):
     def sync(self) -> None:
         """Say that it is done."""
 
+    def write_back(self, position: int, length: int) -> None:
+        """Not even that."""
+
 
 class ForgetfulFiles(RebootedFiles):
     """The bug that the power cuts must find: no file is ever synced."""

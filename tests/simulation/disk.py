@@ -43,6 +43,7 @@ _SYSTEM_CALLS = {
     "sync": "fdatasync",
     "sync_directory": "fsync",
     "sync_file_system": "syncfs",
+    "write_back": "sync_file_range",
 }
 
 
@@ -202,8 +203,8 @@ class SimulatedFiles:
         """Let the nth `operation` from now on paths that match fail once, with this errno.
 
         Operations: open, create, read, write (some bytes land), truncate, sync (the dirty bytes
-        are lost, although the cache still shows them), rename, remove, mkdir, sync_directory,
-        sync_file_system.
+        are lost, although the cache still shows them), write_back (the same), rename, remove,
+        mkdir, sync_directory, sync_file_system.
         """
         self._faults.append(Fault(operation, pattern, nth=nth, error=error))
 

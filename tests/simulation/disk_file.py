@@ -68,10 +68,24 @@ class SimulatedFile:
         self._disk.perform("truncate", self.path, lambda: self._state.change(change), detail=detail)
 
     def sync(self) -> None:
+        self._maybe_report("sync")
+        self._disk.perform("sync", self.path, self._state.sync, broken=self._state.lose_dirty)
+
+    def write_back(self, position: int, length: int) -> None:
+        """What of it survives a crash is drawn when one comes, as for all that is not synced."""
+        self._maybe_report("write_back")
+        self._disk.perform(
+            "write_back",
+            self.path,
+            broken=self._state.lose_dirty,
+            detail=f" {position}+{length}",
+        )
+
+    def _maybe_report(self, operation: str) -> None:
+        """A failure that nobody has heard of is told by the next one that asks, once."""
         if self._state.owes_error:
             self._state.owes_error = False
-            self._disk.fail("sync", str(self.path))
-        self._disk.perform("sync", self.path, self._state.sync, broken=self._state.lose_dirty)
+            self._disk.fail(operation, str(self.path))
 
     def evict(self) -> None:
         self._disk.check_alive()

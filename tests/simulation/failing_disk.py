@@ -67,7 +67,7 @@ class FailingDisk:
         """The broker has stopped, in order or not: the process or the machine starts again."""
         random = self._case.random("disk")
         disk = crashed(self.disk, random.choice(("kill", "power")), random)
-        may_be_damaged = self._operation() in ("sync", "sync_file_system")
+        may_be_damaged = self._operation() in ("sync", "write_back", "sync_file_system")
         return Photograph(
             self._case,
             disk,

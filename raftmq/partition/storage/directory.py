@@ -89,6 +89,7 @@ class LogDirectory:
         run_sync: RunSync,
         now_ms: Callable[[], int],
         flush_sync: RunSync,
+        lazy_sync: RunSync,
     ) -> None:
         self._files, self.root, self._run_sync, self.now_ms = files, root, run_sync, now_ms
         files.make_directory(root)
@@ -96,9 +97,12 @@ class LogDirectory:
         self._past = KnownPast(files, root)
         self._past.forget_clean_mark()
         self.logs: dict[str, PartitionLog] = {}
-        self.flusher = Flusher(files, root, flush_sync)
+        self.flusher = Flusher(files, root, flush_sync, lazy_sync)
         self.tails = TailMemory()
-        self._producers = ProducerUpkeep(files, self.flusher, run_sync)
+        # Held while recovery points are written, or what they say is changed: one writer of those
+        # files at a time. No flush waits for it.
+        self._upkeep = trio.Lock()
+        self._producers = ProducerUpkeep(files, self.flusher, run_sync, self._upkeep)
         self._changes: WeakKeyDictionary[PartitionLog, trio.Lock] = WeakKeyDictionary()
 
     def unlock(self) -> None:
@@ -137,7 +141,7 @@ class LogDirectory:
         opened = await self._run_sync(lambda: [self._open(*each) for each in wanted])
         logs = [log for log in opened if not isinstance(log, StorageError)]
         errors = [error for error in opened if isinstance(error, StorageError)]
-        async with self.flusher.disk:  # one writer of the checkpoint files at a time
+        async with self._upkeep:  # one writer of the checkpoint files at a time
             # Until the recovery points are durable: without one, a loss is not noticed.
             await self._run_sync(lambda: self._note_opened(logs))
         for log in logs:
@@ -194,13 +198,13 @@ class LogDirectory:
         async with self._changing(log):
             if self.logs.get(log.name) is not log:  # deleted while this waited for the lock
                 raise StorageError(f"{log.name} was deleted")
-            async with self.flusher.disk:
+            async with self.flusher.excluding(log):
                 pass  # wait for a flush round that still writes to the old files
             # Shielded: a thread cannot be cancelled, and two objects must not have the files.
             with trio.CancelScope(shield=True):
                 # Until recovery of this log has ended.
                 found = await self._run_sync(partial(self._open_again, log))
-                async with self.flusher.disk:  # until a flush round of other logs has ended
+                async with self._upkeep:  # until another checkpoint has ended
                     await self._run_sync(lambda: self._note_opened([found]))
             self._take_in(found)
             log.close()
@@ -230,7 +234,7 @@ class LogDirectory:
 
     async def checkpoint(self) -> None:
         """Write how far each log is durable, so that recovery scans only what follows."""
-        async with self.flusher.disk:  # waits for a running flush or cut; none begins meanwhile
+        async with self._upkeep:  # waits for a running cut; none begins meanwhile
             risen = {
                 log.name: log.durable_end_offset
                 for log in self.logs.values()
@@ -322,7 +326,7 @@ class LogDirectory:
             StorageError: the disk refused; the log is offline.
         """
         # Until other changes and the running flush have ended.
-        async with self._changing(log), self.flusher.disk:
+        async with self._changing(log), self.flusher.excluding(log), self._upkeep:
             work = log.begin_truncate(offset)
             await self._cut(log, work, log.log_end_offset)
 
@@ -331,7 +335,7 @@ class LogDirectory:
 
         For a replica that is so far behind that its leader has deleted what it would need.
         """
-        async with self._changing(log), self.flusher.disk:
+        async with self._changing(log), self.flusher.excluding(log), self._upkeep:
             # A crash may leave it at the old start or the new one: only below both all is durable.
             point = min(offset, log.log_start_offset)
             await self._cut(log, log.begin_start_over(offset), point)
@@ -361,7 +365,7 @@ class LogDirectory:
             StorageError: the disk refused; the files stay, and are removed by a later start.
         """
         # Until other changes and the running flush have ended: both use the files.
-        async with self._changing(log), self.flusher.disk:
+        async with self._changing(log), self.flusher.excluding(log), self._upkeep:
             log.close()
             self.flusher.forget(log)
             del self.logs[log.name]
@@ -375,7 +379,7 @@ class LogDirectory:
             StorageError: the disk refused; some of it may be gone.
         """
         assert log_id.name not in self.logs, f"{log_id.name} is open"
-        async with self.flusher.disk:  # one writer of the checkpoint files at a time
+        async with self._upkeep:  # one writer of the checkpoint files at a time
             doomed = await self._set_aside(log_id.name)  # until the rename is durable
         await self._remove(doomed)
 
@@ -394,7 +398,7 @@ class LogDirectory:
         return doomed
 
     async def _remove(self, doomed: Path | None) -> None:
-        """Remove a renamed folder. Slow for large logs, so `flusher.disk` is not held for it."""
+        """Remove a renamed folder. Slow for large logs, so `_upkeep` is not held for it."""
         if doomed is not None:  # else there was no such folder
             with trio.CancelScope(shield=True):
                 # Shielded: a thread cannot be cancelled, and would remove on.
@@ -469,10 +473,11 @@ class LogDirectory:
         async with self._changing(log):
             if self.logs.get(log.name) is not log:  # while this waited for the lock
                 raise StorageError(f"{log.name} was opened anew or deleted")
-            async with self.flusher.disk:  # a flush would sync the same file at the same time
+            # A flush would sync the same file at the same time.
+            async with self.flusher.excluding(log):
                 with trio.CancelScope(shield=True):
                     await write_mending(log, self._run_sync, mending)
-            if mending.is_last:  # reads back all of the rot: too slow to hold `flusher.disk`
+            if mending.is_last:  # reads back all of the rot: too slow to keep flushes away
                 # Until the disk has shown all of it.
                 await finish_mending(log, self._run_sync, mending)
 
@@ -607,8 +612,9 @@ async def open_log_directory(
     if files is None:  # else a simulation brings its own
         files = OsFiles()
         allow_many_files()
-    with _flushing_by(run_sync) as flush_sync:
-        make = partial(LogDirectory, files, root, run_sync or run_in_thread, now_ms, flush_sync)
+    with _flushing_by(run_sync, "flusher") as rounds, _flushing_by(run_sync, "lazy") as lazily:
+        work = run_sync or run_in_thread
+        make = partial(LogDirectory, files, root, work, now_ms, rounds, lazily)
         try:
             directory = make()
         except DirectoryInUse:  # perhaps by `raftmq broker --check`, which tries the lock
@@ -617,6 +623,7 @@ async def open_log_directory(
         try:
             async with trio.open_nursery() as nursery:  # ends with the caller's block
                 nursery.start_soon(directory.flusher.run)
+                nursery.start_soon(directory.flusher.run_lazy)
                 nursery.start_soon(directory.run_checkpoints)
                 try:
                     yield directory
@@ -635,13 +642,13 @@ async def open_log_directory(
 
 
 @contextmanager
-def _flushing_by(run_sync: RunSync | None) -> Iterator[RunSync]:
+def _flushing_by(run_sync: RunSync | None, name: str) -> Iterator[RunSync]:
     """A thread for flushes alone, as acknowledgements wait for them: in a shared pool they would
-    queue behind slow reads."""
+    queue behind slow reads. Another one for those that no acknowledgement waits for."""
     if run_sync is not None:  # a simulation runs everything inline
         yield run_sync
         return
-    with DiskThread("raftmq-flusher") as thread:
+    with DiskThread(f"raftmq-{name}") as thread:
         yield thread.run
 
 
@@ -649,18 +656,21 @@ def _flushing_by(run_sync: RunSync | None) -> Iterator[RunSync]:
 # When snapshots of producers are written: with each checkpoint, before a trim, at shutdown.
 #
 # Owns the way from logs on the loop to a worker thread and back. Nothing is truncated meanwhile:
-# `flusher.disk` is held for each write.
+# the directory's `upkeep` lock is held for each write.
 
 
 class ProducerUpkeep:
     """Writes snapshots of producers for a `LogDirectory`."""
 
-    def __init__(self, files: Files, flusher: Flusher, run_sync: RunSync) -> None:
+    def __init__(
+        self, files: Files, flusher: Flusher, run_sync: RunSync, upkeep: trio.Lock
+    ) -> None:
         self._files, self._flusher, self._run_sync = files, flusher, run_sync
+        self._upkeep = upkeep
 
     async def write(self, logs: Iterable[PartitionLog], *, is_durable: bool = True) -> None:
         """Write the snapshots that are due; errors of the disk are logged. The caller holds
-        `flusher.disk`."""
+        `upkeep`."""
         begun = [
             (log, work)
             for log in logs
@@ -683,7 +693,7 @@ class ProducerUpkeep:
             StorageError: the log goes offline.
         """
         if trim.removed:  # a trim inside a segment leaves all batches for recovery to walk
-            async with self._flusher.disk:  # no cut begins while the snapshot is written
+            async with self._upkeep:  # no cut begins while the snapshot is written
                 covering = log.producers.cover(trim.first_offset, log.log_end_offset)
                 await self.write([log])
             # A snapshot beyond the durable end would be void after a crash.
@@ -694,7 +704,7 @@ class ProducerUpkeep:
         shutdown; without such a snapshot the next opening only walks some headers.
         """
         grown = [log for log in logs if log.log_end_offset > log.active.base_offset]
-        async with self._flusher.disk:  # no cut begins while they are written
+        async with self._upkeep:  # no cut begins while they are written
             for log in grown:
                 log.producers.take_last(log.log_end_offset)
             await self.write(grown, is_durable=False)

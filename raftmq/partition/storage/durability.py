@@ -1,6 +1,7 @@
 """Durable end offset of a log: what a flush round made durable, and the age of the oldest wait.
 
-Owns the arithmetic between appends and flush rounds; pure. A round begins with `begin`, and its
+Owns the arithmetic between appends and flush rounds, and in which order and pieces the data of
+`page_cache` topics is written back; pure. A round begins with `begin`, and its
 outcome comes back through `complete`. A truncation in between voids the round's answer above the
 cut, so rounds carry the generation in which they began.
 
@@ -10,7 +11,12 @@ Invariants: durable_end_offset <= log_end_offset; it falls only through a cut.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Due = TypeVar("Due")
 
 
 class FlushMark(NamedTuple):
@@ -68,3 +74,33 @@ class DurableEnd:
         """Seconds for which the oldest append has been waiting; 0.0 if none is."""
         since = self.waiting_since if self.flushing_since is None else self.flushing_since
         return 0.0 if since is None else now - since
+
+
+# -- Writing back ---------------------------------------------------------------------------------
+# What is done before a flush that no acknowledgement waits for: its data is written in pieces.
+#
+# While a piece is on its way, a sync of any other file of the file system may wait for it: by the
+# journal of ext4 even one that has nothing to do with it. So there is one on its way at a time
+# (decision 0035).
+
+
+PIECE_BYTES = 4 << 20
+
+
+class Piece(NamedTuple):
+    """Bytes of a file, to be written back at one go."""
+
+    position: int
+    length: int
+
+
+def pieces(begin: int, end: int) -> Iterator[Piece]:
+    """Of bytes of a file that no flush has covered yet; none if it ends before `begin`."""
+    for position in range(begin, end, PIECE_BYTES):
+        yield Piece(position, min(PIECE_BYTES, end - position))
+
+
+def next_due(due: Mapping[Due, bool]) -> Due:
+    """Which of one or more logs is to be flushed next: the first that somebody waits for, which the
+    value says, else the first of all."""
+    return max(due, key=due.__getitem__)

@@ -3,27 +3,32 @@
 Owns the waiters of each log and how a round syncs: up to `FILES_SYNCED_ONE_BY_ONE` files each on
 its own, more with one sync of the whole file system if the data directory has its own
 (docs/decisions/0002). The round runs in a worker thread while appends go on; these belong to the
-next round. A waiter may be cancelled at any time: it owns nothing.
+next round. Logs of `page_cache` topics are flushed one after the other by a thread of their own
+(docs/decisions/0035). A waiter may be cancelled at any time: it owns nothing.
 
-Invariant: a failed round takes every log in it offline. After a failed sync the kernel may mark
-pages clean that never reached the disk, so nothing is retried and nothing acknowledged.
+Invariants: a log is in one flush at a time, and in none while its files are changed. What fails
+goes offline: after a failed sync the kernel may mark pages clean that never reached the disk, so
+nothing is retried and nothing acknowledged.
 """
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import trio
 
 from raftmq.errors import NotLeaderOrFollower, OffsetOutOfRange, StorageError, without_frames
 from raftmq.model import Durability
+from raftmq.partition.storage.durability import next_due, pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
     from pathlib import Path
 
-    from raftmq.disk.files import Files
+    from raftmq.disk.files import File, Files
     from raftmq.disk.thread import RunSync
     from raftmq.partition.storage.log import PartitionLog
     from raftmq.partition.storage.work import Flush
@@ -34,17 +39,24 @@ FILES_SYNCED_ONE_BY_ONE = 8
 
 
 class Flusher:
-    """`disk` is held while files of logs are synced or cut: one such thing at a time."""
+    """`run_sync` serves rounds, `lazy_sync` logs of `page_cache` topics: each one at a time."""
 
-    def __init__(self, files: Files, root: Path, run_sync: RunSync) -> None:
-        self._files, self._root, self._run_sync = files, root, run_sync
+    def __init__(self, files: Files, root: Path, run_sync: RunSync, lazy_sync: RunSync) -> None:
+        self._files, self._root = files, root
+        self._run_sync, self._lazy_sync = run_sync, lazy_sync
         self._owns_file_system = files.owns_file_system(root)
         self._dirty: dict[PartitionLog, None] = {}
         self._lazy: dict[PartitionLog, None] = {}  # of `page_cache` topics
-        self._work = trio.Event()
+        self._due: dict[PartitionLog, bool] = {}  # to be flushed now; whether somebody waits for it
+        self._work, self._lazy_work = trio.Event(), trio.Event()
+        # Held while a log is flushed or its files are changed.
+        self._locks: WeakKeyDictionary[PartitionLog, trio.Lock] = WeakKeyDictionary()
+        # Base offset and size of the active segment at the last lazy flush.
+        self._written: WeakKeyDictionary[PartitionLog, tuple[int, int]] = WeakKeyDictionary()
         self._rounds: dict[PartitionLog, trio.Event] = {}  # set at the end of a log's next round
-        self.disk = trio.Lock()
+        self._turn = trio.Lock()  # of a round
         self._flushing: list[PartitionLog] = []
+        self._flushing_lazily: PartitionLog | None = None
         self._round_since: float | None = None
 
     def on_dirty(self, log: PartitionLog) -> None:
@@ -59,14 +71,19 @@ class Flusher:
             self._work.set()
 
     def request(self, log: PartitionLog) -> None:
-        """Flush this log in the next round, also if its topic's durability is `page_cache`."""
-        self._dirty[log] = None
-        self._work.set()
+        """Flush this log as soon as possible, also if its topic's durability is `page_cache`."""
+        if log.config.durability is Durability.PAGE_CACHE:
+            self._due[log] = True
+            self._lazy_work.set()
+        else:
+            self._dirty[log] = None
+            self._work.set()
 
     def request_lazy(self) -> None:
-        for log in self._lazy:
-            self.request(log)
+        """Flush logs of `page_cache` topics."""
+        self._due |= {log: False for log in self._lazy if log not in self._due}
         self._lazy.clear()
+        self._lazy_work.set()
 
     def on_cut(self, log: PartitionLog) -> None:
         """Wake the waiters: what they wait for may be gone."""
@@ -76,6 +93,7 @@ class Flusher:
         """The log is closed: drop it, and wake its waiters, who get an error."""
         self._dirty.pop(log, None)
         self._lazy.pop(log, None)
+        self._due.pop(log, None)
         self._wake(log)
 
     def oldest_pending_age(self, now: float) -> float:
@@ -90,23 +108,137 @@ class Flusher:
             ages.append(now - self._round_since)
         return max(ages, default=0.0)
 
+    # These two wait without a log in their frames, which would keep files of deleted ones open.
+
     async def run(self) -> None:
+        """Rounds of topics with `durability = fsync`."""
         while True:
             await self._work.wait()  # until an append makes a log dirty
             self._work = trio.Event()
-            async with self.disk:  # waits for a truncation or checkpoint to end
-                await self._round()
+            async with self._turn:  # until a round of `flush_now` has ended
+                await self._round_of_dirty()
+
+    async def run_lazy(self) -> None:
+        """Logs of `page_cache` topics, one after the other."""
+        while True:
+            await self._lazy_work.wait()  # until a checkpoint or a waiter asks for it
+            self._lazy_work = trio.Event()
+            while self._due:
+                await self._flush_next()
+
+    async def _round_of_dirty(self) -> None:
+        taken = self._take()
+        try:
+            if taken:  # else all that is dirty is being cut
+                await self._round(taken)
+        finally:
+            for log in taken:
+                self._lock_of(log).release()
+
+    async def _flush_next(self) -> None:
+        log = next_due(self._due)
+        await self._write_back(log)
+        if self._is_next(log):
+            await self._flush_lazily(log)
+
+    def _is_next(self, log: PartitionLog) -> bool:
+        """Still: meanwhile somebody may wait for another one, or this one may be closed."""
+        return log in self._due and next_due(self._due) is log
+
+    async def _write_back(self, log: PartitionLog) -> None:
+        """Write back most of what is dirty, so that the flush after it is short. It makes nothing
+        durable, so the log may be cut meanwhile: then the flush has to write more."""
+        for file, begin, end in self._unwritten(log):
+            for piece in pieces(begin, end):
+                if not self._is_next(log) or log.offline_reason:
+                    return
+                # Until the disk has it.
+                error = await self._lazy_sync(
+                    partial(self._error_of, partial(file.write_back, *piece))
+                )
+                if error:  # as after a failed sync: the kernel tells it but once
+                    log.go_offline(error)
+
+    def _unwritten(self, log: PartitionLog) -> list[tuple[File, int, int]]:
+        """Files with the positions between which no flush has covered them."""
+        base_offset, written = self._written.get(log, (0, 0))
+        try:
+            return [
+                (each.file, written if each.base_offset == base_offset else 0, each.size)
+                for each in log.segments
+                if each.end_offset > log.durable_end_offset
+            ]
+        except StorageError as error:  # it was closed while idle, and cannot be opened
+            log.go_offline(error)
+            return []
+
+    async def _flush_lazily(self, log: PartitionLog) -> None:
+        async with self.excluding(log):  # until a cut of it has ended
+            self._due.pop(log, None)
+            self._lazy.pop(log, None)
+            begun = self._begin(log)
+            if begun is not None:
+                await self._complete_lazily(*begun)
+            self._wake(log)
+
+    async def _complete_lazily(self, log: PartitionLog, flush: Flush) -> None:
+        written = log.active.base_offset, log.active.size
+        self._flushing_lazily = log
+        with trio.CancelScope(shield=True):
+            # Until the disk has synced its files, or refused.
+            error = await self._lazy_sync(
+                partial(self._error_of, partial(flush.perform, self._files))
+            )
+        # None: a syncfs has failed meanwhile, and this log has gone offline.
+        is_doubted, self._flushing_lazily = self._flushing_lazily is None, None
+        if error:
+            log.go_offline(error)
+        elif not is_doubted:
+            log.complete_flush(flush)
+            self._written[log] = written
+
+    @asynccontextmanager
+    async def excluding(self, log: PartitionLog) -> AsyncIterator[None]:
+        """No flush of this log is running or begins meanwhile: for whoever changes its files."""
+        try:
+            async with self._lock_of(log):
+                yield
+        finally:
+            if log in self._dirty:  # a round has left it out
+                self._work.set()
+
+    def _lock_of(self, log: PartitionLog) -> trio.Lock:
+        lock = self._locks.get(log)
+        if lock is None:  # its first flush or change
+            lock = self._locks[log] = trio.Lock()
+        return lock
 
     async def flush_now(self, logs: Iterable[PartitionLog]) -> None:
         """One round for `logs`, in this task: at shutdown `run` is cancelled already."""
-        self._dirty |= {log: None for log in logs if log.is_dirty}
-        async with self.disk:  # until the round of `run` has ended
-            await self._round()
+        dirty = [log for log in logs if log.is_dirty]
+        async with AsyncExitStack() as excluded:
+            for log in dirty:  # until a round that has it, or a cut, has ended
+                await excluded.enter_async_context(self.excluding(log))
+            async with self._turn:  # until the round of `run` has ended
+                for log in dirty:
+                    self._dirty.pop(log, None)
+                await self._round(dirty)
 
-    async def _round(self) -> None:
-        """One round. Shielded: `complete_flush` must follow `begin_flush`, or these logs could
-        begin no other round."""
-        logs, self._dirty = list(self._dirty), {}
+    def _take(self) -> list[PartitionLog]:
+        """Dirty logs whose lock is free, locked. The others stay dirty until it is free."""
+        taken = []
+        for log in list(self._dirty):
+            try:
+                self._lock_of(log).acquire_nowait()
+            except trio.WouldBlock:  # it is being cut, or flushed already
+                continue
+            del self._dirty[log]
+            taken.append(log)
+        return taken
+
+    async def _round(self, logs: list[PartitionLog]) -> None:
+        """One round; the caller has locked `logs`. Shielded: `complete_flush` must follow
+        `begin_flush`, or these logs could begin no other round."""
         self._flushing = logs
         self._round_since = trio.current_time() if any(map(_is_awaited, logs)) else None
         flushes = [begun for log in logs if (begun := self._begin(log))]
@@ -126,8 +258,10 @@ class Flusher:
 
     def _take_offline(self, error: StorageError) -> None:
         """A syncfs failed: logs that were not in the round may have lost bytes, too."""
-        for log in [*self._dirty, *self._lazy]:
+        lazily = [self._flushing_lazily] if self._flushing_lazily else []
+        for log in [*self._dirty, *self._lazy, *self._due, *lazily]:
             log.go_offline(error)
+        self._flushing_lazily = None
 
     def _begin(self, log: PartitionLog) -> tuple[PartitionLog, Flush] | None:
         if log.offline_reason:  # it failed since it became dirty

@@ -93,7 +93,7 @@ async def test_a_new_leader_does_not_wait_for_a_disk_that_is_busy_with_other_log
     async with opened(files, cluster) as node:
         await begin(node, 2, 1)
         began_at = trio.current_time()
-        async with node.directory.flusher.disk:
+        async with node.directory._upkeep:
             await order(cluster, FenceBroker(2, epoch_of(cluster, 2)))
             await order(cluster, ReviewPartitions(2, epoch_of(cluster, 2), (tuple(KEY),)))
             with trio.move_on_after(20):

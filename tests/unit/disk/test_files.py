@@ -140,6 +140,8 @@ def test_sync_and_evict_change_nothing_to_see(place: Place) -> None:
     file = place.written("a", b"ab")
     file.evict()
     assert everything(file) == b"ab"
+    file.write_back(0, 2)
+    file.write_back(1, 100)  # beyond the end there is nothing to write
     file.sync()
     file.evict()
     assert everything(file) == b"ab"

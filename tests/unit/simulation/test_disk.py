@@ -331,6 +331,23 @@ def test_a_failed_sync_keeps_truncations() -> None:
     assert content(disk.after_crash(power_lost=True), "a") == b"kept"
 
 
+def test_writing_back_makes_nothing_durable_and_may_lose_it() -> None:
+    """Only a sync does; a failure loses what was dirty, as that of a sync does."""
+    left = set()
+    for seed in SEEDS:
+        disk = new_disk(seed)
+        file = durable_file(disk, "a", b"kept")
+        file.write(4, [b"new"])
+        file.write_back(0, 7)
+        left.add(content(disk.photograph(Random(seed), power_lost=True), "a"))
+        disk.fail("write_back", "a")
+        with pytest.raises(StorageError, match=r"^sync_file_range /data/a: "):
+            file.write_back(0, 7)
+        file.sync()
+        assert content(disk.after_crash(power_lost=True), "a") == b"kept"
+    assert {b"kept", b"keptnew"} <= left
+
+
 def failed_sync_of_everything() -> tuple[SimulatedFiles, SimulatedFile]:
     disk = new_disk()
     file = durable_file(disk, "a", b"kept")
