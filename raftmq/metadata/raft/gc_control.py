@@ -97,6 +97,8 @@ class GcControl:
         self._thresholds = gc.get_threshold()
         gc.set_threshold(*self._thresholds[:2], THRESHOLD_MIDDLE_COLLECTIONS)
         gc.callbacks.append(self._on_collection)
+        # The first full one visits all modules: now, while nobody waits, and not in a request.
+        gc.collect()
 
     def _end(self) -> None:
         gc.callbacks.remove(self._on_collection)
