@@ -68,9 +68,10 @@ def test_a_collector_that_was_off_stays_off() -> None:
 def test_what_took_long_to_pass_over_is_frozen() -> None:
     """A full collection takes a second: the next one has nothing left to pass over."""
     with GcControl(clock=Clock(step=1.0)).bounded():
-        frozen_before, kept = gc.get_freeze_count(), [[] for _ in range(1000)]
+        frozen_before, kept = gc.get_freeze_count(), [[] for _ in range(10_000)]
         gc.collect()
-        assert gc.get_freeze_count() >= frozen_before + len(kept)
+        # Frozen objects of other tests may go meanwhile, which the count shows, too.
+        assert gc.get_freeze_count() >= frozen_before + len(kept) // 2
 
 
 def test_what_is_there_when_a_node_opens_is_passed_over_at_once() -> None:
@@ -85,12 +86,12 @@ def test_short_and_young_collections_freeze_nothing() -> None:
     frozen_before = gc.get_freeze_count()
     with GcControl(clock=Clock(step=0.0)).bounded():
         gc.collect()
-    assert gc.get_freeze_count() == frozen_before
+    assert gc.get_freeze_count() <= frozen_before  # some may have gone
     with GcControl(clock=Clock(step=1.0)).bounded():
         frozen_before = gc.get_freeze_count()
         gc.collect(0)
         gc.collect(1)
-        assert gc.get_freeze_count() == frozen_before
+        assert gc.get_freeze_count() <= frozen_before
 
 
 def test_two_nodes_share_the_bounds_until_the_last_one_closes() -> None:
