@@ -117,6 +117,8 @@ class Replica:
         async with self._cutting:  # waits until a truncation in progress has ended (invariant 2)
             if self.assignment and assignment.partition_epoch < self.assignment.partition_epoch:
                 return  # a newer one was applied while this one waited for the lock
+            if self.is_closed:  # while this waited: it must not lead, with files that are gone
+                return
             self.assignment = assignment
             try:
                 # Ends with the disk's answer, if records have to be deleted before leading.
@@ -288,7 +290,7 @@ class Replica:
     async def _resume(self) -> None:
         try:
             # None: no assignment has arrived since the start, so there is no role to resume.
-            if self.assignment is not None:
+            if self.assignment is not None and not self.is_closed:
                 await self._change_role(self.assignment)
         finally:
             self._notify_watchers()

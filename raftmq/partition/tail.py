@@ -2,8 +2,8 @@
 
 Owns these bytes and how many there may be of all logs together; the oldest append leaves first,
 whichever log it belongs to. A follower that lags further reads the file, as one does whose offset
-lies within an append. Consumers always do: what they get is what the disk has, so that rot is found
-by them (decisions 0027, 0037). Pure.
+lies within an append. Consumers and followers out of sync always do: what they get is what the disk
+has, so that rot is found by them (decisions 0027, 0037). Pure.
 
 Invariant: appends of a tail follow each other as they do in the log; a log that is cut gets another
 tail.
@@ -25,6 +25,7 @@ TAIL_BYTES_MAX = 32 << 20  # of a directory; two dozen fetches of a follower at 
 APPEND_COST_BYTES = 512  # of the objects around an append, however short it is
 # Shorter appends are kept as one copy: it costs less than to send and to keep their parts.
 JOINED_BYTES_MAX = 64 << 10
+PIECES_MAX = 64  # of an answer; more cost more to send one by one than to join
 
 
 class TailAppend(msgspec.Struct, frozen=True):
@@ -48,9 +49,12 @@ class LogTail:
         self, base_offset: int, end_offset: int, buffers: Sequence[Buffer], length: int
     ) -> None:
         """`buffers`, of `length` bytes together, were appended to the log. They must not change."""
-        pieces = (b"".join(buffers),) if length < JOINED_BYTES_MAX else [*map(_kept, buffers)]
-        append = self._appends[base_offset] = TailAppend(end_offset, pieces, length)
-        self._memory.add(self, base_offset, append)
+        held_bytes = length if length < JOINED_BYTES_MAX else _held_bytes(buffers)
+        # A view keeps the whole request that it lies in: copied where it is less than half of it.
+        if length < JOINED_BYTES_MAX or 2 * length < held_bytes:
+            buffers, held_bytes = (b"".join(buffers),), length
+        self._appends[base_offset] = TailAppend(end_offset, buffers, length)
+        self._memory.add(self, base_offset, held_bytes)
 
     def read(self, offset: int, bytes_max: int) -> TailAppend | None:
         """Whole appends from `offset` on, `bytes_max` at most, as one; None: read the file."""
@@ -66,6 +70,8 @@ class LogTail:
             pieces += following.pieces
             end_offset, length = following.end_offset, length + following.length
             following = known.get(end_offset)
+        if len(pieces) > PIECES_MAX:
+            pieces = [b"".join(pieces)]
         return TailAppend(end_offset, pieces, length)
 
     def forget(self, base_offset: int) -> None:
@@ -87,8 +93,8 @@ class TailMemory:
         """For a log that is led from now on; it holds what is appended to it from now on."""
         return LogTail(self)
 
-    def add(self, tail: LogTail, base_offset: int, append: TailAppend) -> None:
-        size = append.length + APPEND_COST_BYTES
+    def add(self, tail: LogTail, base_offset: int, held_bytes: int) -> None:
+        size = held_bytes + APPEND_COST_BYTES
         self._line.append((tail, base_offset, size))
         self.held_bytes += size
         while self.held_bytes > self._bytes_max:
@@ -97,8 +103,8 @@ class TailMemory:
             self.held_bytes -= size
 
 
-def _kept(buffer: Buffer) -> Buffer:
-    """A view keeps the whole request that it lies in: copied where it is less than half of it."""
-    if isinstance(buffer, memoryview) and 2 * buffer.nbytes < memoryview(buffer.obj).nbytes:
-        return bytes(buffer)
-    return buffer
+def _held_bytes(buffers: Sequence[Buffer]) -> int:
+    """What these keep in memory: views are of one request, all of which they keep."""
+    requests = {id(each.obj): each.obj for each in buffers if isinstance(each, memoryview)}
+    held_bytes = sum(memoryview(request).nbytes for request in requests.values())
+    return held_bytes + sum(len(each) for each in buffers if not isinstance(each, memoryview))

@@ -209,7 +209,7 @@ BUGS: dict[Bug, Sweep] = {
     rename_without_sync: Sweep(5, "power"),
     checkpoint_what_is_not_durable: Sweep(5, "power"),
     keep_the_recovery_point: Sweep(1, "reorder"),
-    cut_from_the_front: Sweep(5, "kill"),
+    cut_from_the_front: Sweep(3, "kill"),
     cut_without_sync: Sweep(1, "reorder"),
     forget_the_log_start: Sweep(1, "reorder"),
     remember_what_was_cut: Sweep(1, "reorder"),

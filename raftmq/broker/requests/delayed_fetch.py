@@ -219,8 +219,8 @@ class DelayedFetch:
     def _read_now(self, partition: SessionPartition, end_offset: int) -> _Records:
         """Raises WouldBlock."""
         log, offset, bytes_max = self._wanted(partition)
-        # A follower that keeps up, which may read up to the log's end, needs no file.
-        if log.tail is not None and self._session.is_follower:
+        # A follower in sync, which may read up to the log's end, needs no file.
+        if partition.keeps_up and log.tail is not None:
             found = log.tail.read(offset, bytes_max)
             if found is not None:
                 return _Records(found.end_offset, found.pieces, found.length)

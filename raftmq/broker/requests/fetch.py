@@ -190,7 +190,8 @@ class ReplicaFetchRequests:
         except RaftmqError as error:
             partition.refusal = without_frames(error)
         else:
-            log = replica.log
+            log, leader = replica.log, replica.leader
+            partition.keeps_up = leader is not None and request.broker_id in leader.assignment.isr
             if partition.diverged is None and wanted.fetch_offset == log.log_end_offset:
                 session.check_level(
                     partition,

@@ -56,15 +56,17 @@ class SessionPartition:
     told: what the last answer showed; None before the first one.
     rests: no answer before the reader names it again.
     diverged, refusal: what the leader's rules said to a follower's fetch; None for consumers.
+    keeps_up: the reader is a follower in sync; it may be answered from memory.
     """
 
-    __slots__ = ("diverged", "key", "refusal", "replica", "rests", "told", "wanted")
+    __slots__ = ("diverged", "keeps_up", "key", "refusal", "replica", "rests", "told", "wanted")
 
     def __init__(self, key: PartitionKey, wanted: FetchPartition) -> None:
         self.key, self.wanted = key, wanted
         self.replica: Replica | None = None
         self.told: PartitionView | None = None
         self.rests = False
+        self.keeps_up = False
         self.diverged: Diverged | None = None
         self.refusal: RaftmqError | None = None
 
@@ -127,6 +129,7 @@ class FetchSession:
             partition.told = None
         partition.wanted, partition.rests = wanted, False
         partition.diverged = partition.refusal = None
+        partition.keeps_up = False
         self.news.pop(key, None)
         return partition
 
@@ -442,7 +445,7 @@ class FetchPurgatory:
 
     async def _watch_clock(self) -> NoReturn:
         while True:
-            # Until the earliest deadline; `wake_at` may move it forward.
+            # Until the earliest deadline; `set_alarm` may move it forward.
             with trio.CancelScope() as self._alarm:
                 self._alarm.deadline = self._alarms[0][0] if self._alarms else math.inf
                 await trio.sleep_forever()  # until the earliest deadline

@@ -85,6 +85,7 @@ class Delivery:
             RaftmqError: the delivery has failed. Definite (`error.definite`): the record was
                 certainly not appended. Indefinite: it may have been.
         """
+        assert self.is_done, "not done yet"  # before it counts as one that the program has learnt
         self._claim()
         return self._found()
 
@@ -220,12 +221,13 @@ def check_callback(given: object) -> None:
 
 
 def call_program(call: Callable[[], object]) -> None:
-    """Call `on_delivery`. Its error must not stop the sending task, nor vanish: it is logged, or,
-    where the program has set up no logging, printed as an uncaught one of a thread is.
+    """Call `on_delivery`. Its error must not stop the task that called, nor vanish: it is logged,
+    or, where the program has set up no logging, printed as an uncaught one of a thread is.
     """
     try:
         call()
-    except Exception as error:
+    # The result of a cancelled future, say: nothing is cancelled within a plain call.
+    except (Exception, anyio.get_cancelled_exc_class()) as error:
         if _is_heard(logger):
             logger.exception("on_delivery has failed")
         else:

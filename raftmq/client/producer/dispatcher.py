@@ -134,7 +134,7 @@ class Dispatcher:
             closed.__cause__ = failure
             raise
         finally:
-            self._sending.fail_all(closed)
+            self._sending.end_all(closed)
             self.buffer_pool.close()
             self._wake_waiters()
 
@@ -316,8 +316,8 @@ class Dispatcher:
 
     def _withdraw_all(self) -> None:
         """No answer counts any more."""
-        asked, self._asked = self._asked, {}
-        for request, withdraw in asked.values():
+        while self._asked:
+            _, (request, withdraw) = self._asked.popitem()
             withdraw()
             self._take_answers(request, _gone(request))
 

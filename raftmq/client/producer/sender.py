@@ -259,9 +259,20 @@ class ProducerSender:
                     self.fail_topic(topic, error)
 
     def fail_all(self, error: RaftmqError) -> None:
-        """Fail all batches that wait; none is in flight any more."""
+        """Fail all batches that wait; requests in flight have answers of their own."""
         for topic in list(self._accumulator.topics.values()):
             self.fail_topic(topic, error)
+
+    def end_all(self, error: RaftmqError) -> None:
+        """The producer has ended: fail all batches that wait, and as unknown those in flight that
+        have no answer. There are some only after a defect: it has lost their answers.
+        """
+        for topic in self._accumulator.topics.values():
+            for queue in list(topic.busy.values()):
+                for batch in queue.on_their_way():
+                    batch.may_have_happened = True
+                    self._give_up(batch, error)
+        self.fail_all(error)
 
     # -- before ----------------------------------------------------------------------------
 

@@ -101,6 +101,15 @@ async def test_a_follower_that_keeps_up_reads_no_file(autojump_clock: MockClock)
         assert isinstance(follower.reply.payload[0], FileSlice)
 
 
+async def test_a_follower_out_of_sync_reads_the_file(autojump_clock: MockClock) -> None:
+    """It may begin anew, and is then the reader that finds what rots in a small log."""
+    async with alone() as leader:
+        replica, follower = await leader.take_up(led_by(1, isr=(1,))), Follower(leader)
+        replica.append(batch(b"a"), acks=1)
+        await follower.ask(named())
+        assert [type(piece) for piece in follower.reply.payload] == [FileSlice]
+
+
 async def test_a_consumer_reads_the_file(autojump_clock: MockClock) -> None:
     """What it checks is what the disk has, or rot in new records would be found by no reader."""
     async with alone() as leader:

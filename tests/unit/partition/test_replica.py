@@ -295,3 +295,13 @@ async def test_a_leader_keeps_a_tail_for_its_followers(autojump_clock: MockClock
         await replica.take_up(led_by(1, 2, change=4))
         assert replica.log.tail is not None
         assert replica.log.tail.read(0, 1 << 20) is None
+
+
+async def test_a_closed_replica_takes_up_no_role(autojump_clock: MockClock) -> None:
+    """The answer to a proposal may bring an assignment while the replica is let go."""
+    async with machine() as home:
+        replica = await home.replica()
+        await replica.take_up(led_by(1))
+        await replica.close()
+        await replica.take_up(led_by(1, change=1))
+        assert replica.leader is None

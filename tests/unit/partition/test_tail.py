@@ -82,6 +82,24 @@ def test_a_part_of_a_request_does_not_keep_all_of_it() -> None:
     assert isinstance(large.pieces[0], memoryview)
 
 
+def test_a_request_that_is_kept_counts_as_a_whole() -> None:
+    """The other half of its bytes stays in memory, too."""
+    memory = TailMemory()
+    tail, request = memory.begin_tail(), bytes(JOINED_BYTES_MAX * 4)
+    part = memoryview(request)[: JOINED_BYTES_MAX * 3]
+    tail.append(0, 1, [bytes(16), part[16:]], len(part))
+    assert memory.held_bytes == 16 + len(request) + APPEND_COST_BYTES
+
+
+def test_many_small_appends_are_one_piece() -> None:
+    """For a follower that comes back after a pause: each by itself would cost the leader more."""
+    tail = TailMemory().begin_tail()
+    appends = fill(tail, *[20] * 200)
+    found = tail.read(0, MUCH)
+    assert found is not None
+    assert [bytes(piece) for piece in found.pieces] == [b"".join(appends)]
+
+
 def test_any_reading_equals_the_log() -> None:
     """Appends of several logs in any order: what a tail has is what the log has there."""
     random = Random(22)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.errors import ErrorCode, OutcomeUnknown
+from raftmq.client.producer import dispatcher
+from raftmq.errors import ErrorCode, OutcomeUnknown, UnknownTopicOrPartition
 from tests.unit.client.producer.shell import (
     dispatcher_of,
     in_log,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from raftmq.client.producer.delivery import Delivery
     from raftmq.client.producer.producer import Producer
     from raftmq.rpc.reply import Reply
     from tests.unit.client.producer.shell import Stage
@@ -124,3 +126,45 @@ async def test_an_error_where_an_answer_is_taken(
         assert not waiting.is_done
         await waiting
         assert in_log(stage.world, topic="u") == ["1", "2"]
+
+
+@pytest.mark.parametrize("where", ["ask_now", "answers_in"])
+async def test_what_a_defect_leaves_in_flight_is_unknown(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """A task that awaits such a record elsewhere learns it when the block has ended, and the
+    memory is given back."""
+    outcomes: list[str] = []
+
+    async def wait(delivery: Delivery) -> None:
+        with pytest.raises(OutcomeUnknown):
+            await delivery
+        outcomes.append("unknown")
+
+    async def run(producer: Producer) -> None:
+        async with producer:
+            await producer.send("t", b"0")
+            monkeypatch.setattr(dispatcher, where, fail)
+            nursery.start_soon(wait, producer.send_nowait("t", b"1"))
+            await trio.sleep_forever()
+
+    async with open_stage() as stage, trio.open_nursery() as nursery:
+        producer = stage.client.producer(linger_ms=0)
+        with pytest.raises(Exiting):
+            await run(producer)
+        assert used_bytes(producer) == 0
+    assert outcomes == ["unknown"]
+
+
+async def test_a_result_that_is_not_there_yet_is_not_learnt(autojump_clock: MockClock) -> None:
+    """Asking too early does not make the program one that knows of the failure."""
+
+    async def run(producer: Producer) -> None:
+        async with producer:
+            early = producer.send_nowait("nowhere", b"1")
+            with pytest.raises(AssertionError):
+                early.result()
+
+    async with open_stage() as stage:
+        with pytest.raises(UnknownTopicOrPartition):
+            await run(stage.client.producer(linger_ms=0))
