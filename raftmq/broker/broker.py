@@ -426,7 +426,8 @@ class Broker:
         await self._directory.flusher.flush_now(self._directory.logs.values())
         # An offline log is not durable; without the mark the next start looks for the damage.
         if all(
-            log.durable_end_offset == log.log_end_offset for log in self._directory.logs.values()
+            log.durable_end_offset == log.log_end_offset and not log.offline_reason
+            for log in self._directory.logs.values()
         ):
             # Written and synced: the last thing before the directory is unlocked.
             await self._meta.mark_clean()

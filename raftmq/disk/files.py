@@ -12,6 +12,7 @@ synced.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import re
@@ -35,6 +36,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)  # for calls that `os` does not have
 _LIBC.sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 _SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h: begin write-back, without waiting
 _SYNC_FILE_RANGE_WRITE_AND_WAIT = 1 | 2 | 4  # also for what was on its way before
+_NOT_SUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.ESPIPE)
 
 
 class WouldBlock(Exception):
@@ -204,7 +206,14 @@ class OsFile:
 
     def write_back(self, position: int, length: int) -> None:
         with _translated("sync_file_range", self.path):
-            _sync_file_range(self._descriptor, position, length, _SYNC_FILE_RANGE_WRITE_AND_WAIT)
+            try:
+                _sync_file_range(
+                    self._descriptor, position, length, _SYNC_FILE_RANGE_WRITE_AND_WAIT
+                )
+            except OSError as error:
+                # Not every kernel and file system has it: then the sync does all of the work.
+                if error.errno not in _NOT_SUPPORTED:
+                    raise
 
     def evict(self) -> None:
         with _translated("fadvise", self.path):
@@ -337,9 +346,11 @@ def _syncfs(descriptor: int) -> None:
 
 
 def _sync_file_range(descriptor: int, position: int, length: int, flags: int) -> None:
-    if _LIBC.sync_file_range(descriptor, position, length, flags) != 0:
+    # A signal may end the wait, which Python's own calls would begin again.
+    while _LIBC.sync_file_range(descriptor, position, length, flags) != 0:
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        if number != errno.EINTR:
+            raise OSError(number, os.strerror(number))
 
 
 def _syncfs_reports_errors() -> bool:

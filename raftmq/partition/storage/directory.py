@@ -198,8 +198,10 @@ class LogDirectory:
         async with self._changing(log):
             if self.logs.get(log.name) is not log:  # deleted while this waited for the lock
                 raise StorageError(f"{log.name} was deleted")
-            async with self.flusher.excluding(log):
-                pass  # wait for a flush round that still writes to the old files
+            # Wait for a flush, or a snapshot of producers, that is still written to the old files.
+            # None begins after it, as the log is offline.
+            async with self.flusher.excluding(log), self._upkeep:
+                pass
             # Shielded: a thread cannot be cancelled, and two objects must not have the files.
             with trio.CancelScope(shield=True):
                 # Until recovery of this log has ended.

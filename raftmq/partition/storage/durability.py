@@ -11,10 +11,10 @@ Invariants: durable_end_offset <= log_end_offset; it falls only through a cut.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
 Due = TypeVar("Due")
 
@@ -94,13 +94,62 @@ class Piece(NamedTuple):
     length: int
 
 
+def is_one_piece(length: int) -> bool:
+    """So few bytes are written as soon by the flush itself."""
+    return length <= PIECE_BYTES
+
+
 def pieces(begin: int, end: int) -> Iterator[Piece]:
     """Of bytes of a file that no flush has covered yet; none if it ends before `begin`."""
     for position in range(begin, end, PIECE_BYTES):
         yield Piece(position, min(PIECE_BYTES, end - position))
 
 
-def next_due(due: Mapping[Due, bool]) -> Due:
-    """Which of one or more logs is to be flushed next: the first that somebody waits for, which the
-    value says, else the first of all."""
-    return max(due, key=due.__getitem__)
+class FlushQueue(Generic[Due]):
+    """The logs to be flushed, one at a time. Those that somebody waits for come first, and overtake
+    one of the others that is being written back; but after each of them one of the others has a
+    turn that is not overtaken, or these might wait for ever.
+    """
+
+    def __init__(self) -> None:
+        self._awaited: dict[Due, None] = {}
+        self._others: dict[Due, None] = {}
+        self._is_turn_of_others = self._may_be_overtaken = False
+
+    def __contains__(self, log: Due) -> bool:
+        return log in self._awaited or log in self._others
+
+    def logs(self) -> list[Due]:
+        return [*self._awaited, *self._others]
+
+    def add(self, log: Due, *, is_awaited: bool) -> None:
+        if is_awaited:
+            self._others.pop(log, None)
+            self._awaited[log] = None
+        elif log not in self._awaited:
+            self._others[log] = None
+
+    def discard(self, log: Due) -> None:
+        self._awaited.pop(log, None)
+        self._others.pop(log, None)
+
+    def take(self, is_free: Callable[[Due], bool]) -> Due | None:
+        """Remove and return the next one that is free now; None where there is none."""
+        lines = [self._awaited, self._others]
+        if self._is_turn_of_others:
+            lines.reverse()
+        for line in lines:
+            # Mostly the first one is free.
+            log = next(filter(is_free, line), None)
+            if log is not None:
+                del line[log]
+                is_other = line is self._others
+                self._may_be_overtaken = is_other and not self._is_turn_of_others
+                self._is_turn_of_others = not is_other
+                return log
+        return None
+
+    @property
+    def overtakes(self) -> bool:
+        """Whether somebody waits for a log that comes before the one that was taken last."""
+        return self._may_be_overtaken and bool(self._awaited)

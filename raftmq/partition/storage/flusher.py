@@ -22,7 +22,7 @@ import trio
 
 from raftmq.errors import NotLeaderOrFollower, OffsetOutOfRange, StorageError, without_frames
 from raftmq.model import Durability
-from raftmq.partition.storage.durability import next_due, pieces
+from raftmq.partition.storage.durability import FlushQueue, is_one_piece, pieces
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -47,7 +47,7 @@ class Flusher:
         self._owns_file_system = files.owns_file_system(root)
         self._dirty: dict[PartitionLog, None] = {}
         self._lazy: dict[PartitionLog, None] = {}  # of `page_cache` topics
-        self._due: dict[PartitionLog, bool] = {}  # to be flushed now; whether somebody waits for it
+        self._due: FlushQueue[PartitionLog] = FlushQueue()  # to be flushed now, one by one
         self._work, self._lazy_work = trio.Event(), trio.Event()
         # Held while a log is flushed or its files are changed.
         self._locks: WeakKeyDictionary[PartitionLog, trio.Lock] = WeakKeyDictionary()
@@ -73,7 +73,7 @@ class Flusher:
     def request(self, log: PartitionLog) -> None:
         """Flush this log as soon as possible, also if its topic's durability is `page_cache`."""
         if log.config.durability is Durability.PAGE_CACHE:
-            self._due[log] = True
+            self._due.add(log, is_awaited=True)
             self._lazy_work.set()
         else:
             self._dirty[log] = None
@@ -81,7 +81,12 @@ class Flusher:
 
     def request_lazy(self) -> None:
         """Flush logs of `page_cache` topics."""
-        self._due |= {log: False for log in self._lazy if log not in self._due}
+        for log in self._lazy:
+            # The topic may have been altered since: then acknowledgements wait for it.
+            if log.config.durability is Durability.PAGE_CACHE:
+                self._due.add(log, is_awaited=False)
+            else:
+                self.request(log)
         self._lazy.clear()
         self._lazy_work.set()
 
@@ -93,7 +98,7 @@ class Flusher:
         """The log is closed: drop it, and wake its waiters, who get an error."""
         self._dirty.pop(log, None)
         self._lazy.pop(log, None)
-        self._due.pop(log, None)
+        self._due.discard(log)
         self._wake(log)
 
     def oldest_pending_age(self, now: float) -> float:
@@ -123,8 +128,8 @@ class Flusher:
         while True:
             await self._lazy_work.wait()  # until a checkpoint or a waiter asks for it
             self._lazy_work = trio.Event()
-            while self._due:
-                await self._flush_next()
+            while await self._flush_next():
+                pass
 
     async def _round_of_dirty(self) -> None:
         taken = self._take()
@@ -135,32 +140,55 @@ class Flusher:
             for log in taken:
                 self._lock_of(log).release()
 
-    async def _flush_next(self) -> None:
-        log = next_due(self._due)
-        await self._write_back(log)
-        if self._is_next(log):
+    async def _flush_next(self) -> bool:
+        """False: there is none, or all of them are being changed."""
+        # One that is being changed does not hold up the others: `excluding` sets `_lazy_work`.
+        log = self._due.take(self._is_free)
+        if log is None:
+            return False
+        self._flushing_lazily = log
+        if await self._write_back(log):
             await self._flush_lazily(log)
+        else:
+            self._due.add(log, is_awaited=False)
+        self._flushing_lazily = None
+        return True
 
-    def _is_next(self, log: PartitionLog) -> bool:
-        """Still: meanwhile somebody may wait for another one, or this one may be closed."""
-        return log in self._due and next_due(self._due) is log
+    def _is_free(self, log: PartitionLog) -> bool:
+        lock = self._locks.get(log)
+        return lock is None or not lock.locked()
 
-    async def _write_back(self, log: PartitionLog) -> None:
+    async def _write_back(self, log: PartitionLog) -> bool:
         """Write back most of what is dirty, so that the flush after it is short. It makes nothing
-        durable, so the log may be cut meanwhile: then the flush has to write more."""
-        for file, begin, end in self._unwritten(log):
+        durable, so between two pieces the log may be cut: then the flush has to write more.
+
+        False: others have to be flushed before it, or its files are being changed.
+        """
+        unwritten = self._unwritten(log)
+        if is_one_piece(sum(max(0, end - begin) for _, begin, end in unwritten)):
+            return True
+        for file, begin, end in unwritten:
             for piece in pieces(begin, end):
-                if not self._is_next(log) or log.offline_reason:
-                    return
+                if self._due.overtakes or not self._is_free(log):
+                    return False
+                await self._write_piece(log, partial(file.write_back, *piece))
+        return True
+
+    async def _write_piece(self, log: PartitionLog, write: Callable[[], None]) -> None:
+        # Not beside a sync of the same file: of the two only one would be told of a failure.
+        async with self.excluding(log):
+            if log.offline_reason:  # closed or failed meanwhile
+                return
+            with trio.CancelScope(shield=True):
                 # Until the disk has it.
-                error = await self._lazy_sync(
-                    partial(self._error_of, partial(file.write_back, *piece))
-                )
-                if error:  # as after a failed sync: the kernel tells it but once
-                    log.go_offline(error)
+                error = await self._lazy_sync(partial(self._error_of, write))
+            if error:  # as after a failed sync: the kernel tells it but once
+                log.go_offline(error)
 
     def _unwritten(self, log: PartitionLog) -> list[tuple[File, int, int]]:
         """Files with the positions between which no flush has covered them."""
+        if log.offline_reason:  # else files of a closed log would be opened again
+            return []
         base_offset, written = self._written.get(log, (0, 0))
         try:
             return [
@@ -174,7 +202,7 @@ class Flusher:
 
     async def _flush_lazily(self, log: PartitionLog) -> None:
         async with self.excluding(log):  # until a cut of it has ended
-            self._due.pop(log, None)
+            self._due.discard(log)
             self._lazy.pop(log, None)
             begun = self._begin(log)
             if begun is not None:
@@ -183,17 +211,14 @@ class Flusher:
 
     async def _complete_lazily(self, log: PartitionLog, flush: Flush) -> None:
         written = log.active.base_offset, log.active.size
-        self._flushing_lazily = log
         with trio.CancelScope(shield=True):
             # Until the disk has synced its files, or refused.
             error = await self._lazy_sync(
                 partial(self._error_of, partial(flush.perform, self._files))
             )
-        # None: a syncfs has failed meanwhile, and this log has gone offline.
-        is_doubted, self._flushing_lazily = self._flushing_lazily is None, None
         if error:
             log.go_offline(error)
-        elif not is_doubted:
+        elif not log.offline_reason:  # else a syncfs has failed meanwhile, for one
             log.complete_flush(flush)
             self._written[log] = written
 
@@ -206,6 +231,8 @@ class Flusher:
         finally:
             if log in self._dirty:  # a round has left it out
                 self._work.set()
+            if log in self._due:  # so has the task of the others
+                self._lazy_work.set()
 
     def _lock_of(self, log: PartitionLog) -> trio.Lock:
         lock = self._locks.get(log)
@@ -214,7 +241,8 @@ class Flusher:
         return lock
 
     async def flush_now(self, logs: Iterable[PartitionLog]) -> None:
-        """One round for `logs`, in this task: at shutdown `run` is cancelled already."""
+        """One round for `logs`, in this task: at shutdown `run` is cancelled already. Holds all of
+        them while it waits for one, so that it is no way to flush logs that are in use."""
         dirty = [log for log in logs if log.is_dirty]
         async with AsyncExitStack() as excluded:
             for log in dirty:  # until a round that has it, or a cut, has ended
@@ -248,7 +276,8 @@ class Flusher:
         for (log, flush), error in zip(flushes, errors, strict=True):
             if error:  # nothing is retried (decision 0002)
                 log.go_offline(error)
-            else:
+            # A log that failed meanwhile may have lost what this sync was not told of.
+            elif not log.offline_reason:
                 log.complete_flush(flush)
         if errors and errors[0] and self._syncs_all([flush for _, flush in flushes]):
             self._take_offline(errors[0])  # it was a syncfs, which covers all logs
@@ -259,9 +288,8 @@ class Flusher:
     def _take_offline(self, error: StorageError) -> None:
         """A syncfs failed: logs that were not in the round may have lost bytes, too."""
         lazily = [self._flushing_lazily] if self._flushing_lazily else []
-        for log in [*self._dirty, *self._lazy, *self._due, *lazily]:
+        for log in [*self._dirty, *self._lazy, *self._due.logs(), *lazily]:
             log.go_offline(error)
-        self._flushing_lazily = None
 
     def _begin(self, log: PartitionLog) -> tuple[PartitionLog, Flush] | None:
         if log.offline_reason:  # it failed since it became dirty
@@ -304,7 +332,7 @@ class Flusher:
 
     async def wait_durable(self, log: PartitionLog, end_offset: int) -> None:
         """Return when everything below `end_offset` survives a power cut; errors as above."""
-        if log.durable_end_offset < end_offset:
+        if log.durable_end_offset < end_offset and not log.offline_reason:
             self.request(log)  # a `page_cache` log would wait for the next checkpoint
         await self._wait(log, end_offset, lambda: log.durable_end_offset >= end_offset)
 

@@ -4,14 +4,57 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.partition.storage.durability import PIECE_BYTES, next_due, pieces
+from raftmq.partition.storage.durability import PIECE_BYTES, FlushQueue, pieces
+
+
+def taken(queue: FlushQueue[str], count: int, busy: str = "") -> str:
+    """The next ones; `-` where there is none."""
+    return "".join(queue.take(lambda log: log not in busy) or "-" for _ in range(count))
+
+
+def filled(others: str, awaited: str = "") -> FlushQueue[str]:
+    queue: FlushQueue[str] = FlushQueue()
+    for log in others:
+        queue.add(log, is_awaited=False)
+    for log in awaited:
+        queue.add(log, is_awaited=True)
+    return queue
 
 
 def test_who_is_waited_for_comes_first() -> None:
-    """Equals come in the order in which they became due."""
-    due = dict.fromkeys("abcd", False)
-    assert next_due(due) == "a"
-    assert next_due(due | {"c": True, "d": True}) == "c"
+    """Equals come in the order in which they became due; none comes twice."""
+    assert taken(filled("abc"), 4) == "abc-"
+    assert taken(filled("abc", "c"), 4) == "cab-"
+
+
+def test_the_others_have_their_turn() -> None:
+    """However many there are that somebody waits for."""
+    queue, found = filled("ab", "xyz"), ""
+    for _ in range(5):
+        found += taken(queue, 1)
+        queue.add("w", is_awaited=True)
+    assert found == "xaybz"
+
+
+def test_one_that_is_waited_for_overtakes_others_but_in_their_turn() -> None:
+    """A log that is written back stops for it, unless the one before was awaited as well."""
+    queue = filled("ab")
+    assert taken(queue, 1) == "a"
+    assert not queue.overtakes
+    queue.add("x", is_awaited=True)
+    assert queue.overtakes
+    assert taken(queue, 1) == "x"
+    queue.add("y", is_awaited=True)
+    assert not queue.overtakes
+    assert taken(queue, 1) == "b"
+    assert not queue.overtakes
+
+
+def test_one_whose_files_are_changed_holds_up_no_other() -> None:
+    """It keeps its place."""
+    queue = filled("abc", "x")
+    assert taken(queue, 3, busy="xb") == "ac-"
+    assert taken(queue, 3) == "xb-"
 
 
 def test_pieces_cover_all_of_it_once() -> None:
