@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from benchmarks.peers.peer import (
     Peer,
     any_module,
 )
-from benchmarks.peers.servers import free_ports, open_servers
+from benchmarks.peers.servers import START_SECONDS_MAX, free_ports, open_servers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -68,11 +68,24 @@ class Raftmq(Peer):
         raftmq = any_module("raftmq")
         async with (
             anyio.create_task_group() as tasks,
-            raftmq.connect(",".join(addresses)) as mq,
-            mq.producer(preset="low_latency") as single,
-            mq.producer(preset="high_throughput") as bulk,
+            AsyncExitStack() as opened,
         ):
+            mq = await _connected(raftmq, addresses, opened)
+            single = await opened.enter_async_context(mq.producer(preset="low_latency"))
+            bulk = await opened.enter_async_context(mq.producer(preset="high_throughput"))
             yield RaftmqClient(stream, tasks, mq, single=single, bulk=bulk)
+
+
+async def _connected(raftmq: Any, addresses: Sequence[str], opened: AsyncExitStack) -> Any:
+    """Once the brokers have met: they listen before that."""
+    import anyio
+
+    with anyio.fail_after(START_SECONDS_MAX):
+        while True:
+            try:
+                return await opened.enter_async_context(raftmq.connect(",".join(addresses)))
+            except raftmq.errors.Unreachable:
+                await anyio.sleep(0.2)
 
 
 class RaftmqClient(Client):
