@@ -114,7 +114,7 @@ class FlushQueue(Generic[Due]):
     def __init__(self) -> None:
         self._awaited: dict[Due, None] = {}
         self._others: dict[Due, None] = {}
-        self._is_turn_of_others = self._may_be_overtaken = False
+        self._is_turn_of_others = self._may_be_overtaken = self._was_awaited = False
 
     def __contains__(self, log: Due) -> bool:
         return log in self._awaited or log in self._others
@@ -144,10 +144,15 @@ class FlushQueue(Generic[Due]):
             if log is not None:
                 del line[log]
                 is_other = line is self._others
+                self._was_awaited = not is_other
                 self._may_be_overtaken = is_other and not self._is_turn_of_others
                 self._is_turn_of_others = not is_other
                 return log
         return None
+
+    def put_back(self, log: Due) -> None:
+        """The one that was taken last has to be flushed later."""
+        self.add(log, is_awaited=self._was_awaited)
 
     @property
     def overtakes(self) -> bool:

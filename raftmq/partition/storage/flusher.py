@@ -150,7 +150,7 @@ class Flusher:
         if await self._write_back(log):
             await self._flush_lazily(log)
         else:
-            self._due.add(log, is_awaited=False)
+            self._due.put_back(log)
         self._flushing_lazily = None
         return True
 

@@ -57,6 +57,16 @@ def test_one_whose_files_are_changed_holds_up_no_other() -> None:
     assert taken(queue, 3) == "xb-"
 
 
+def test_one_that_is_put_back_is_awaited_as_before() -> None:
+    """Its files are to be changed while it is written back: its waiter does not go to the end."""
+    queue = filled("ab", "x")
+    assert taken(queue, 1) == "x"
+    queue.put_back("x")
+    assert taken(queue, 2, busy="x") == "ab"
+    queue.put_back("b")
+    assert taken(queue, 3) == "xb-"
+
+
 def test_pieces_cover_all_of_it_once() -> None:
     """They begin where the last flush ended, and the last one is shorter."""
     assert list(pieces(5, 2 * PIECE_BYTES + 10)) == [
