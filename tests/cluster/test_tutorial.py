@@ -35,7 +35,7 @@ AGAIN = {
     "errors.py": "...\nit is there already\n",
     "replay.py": "2 days ago\n3 days ago\n1 days ago 2\n",
     "speed.py": "...\nthe slowest is one_by_one: True\n",
-    "steady.py": "1500 acknowledged...\nall are kept: True\n",
+    "steady.py": "... acknowledged...\nall are kept: True\n",
 }
 
 
