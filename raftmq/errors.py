@@ -62,7 +62,12 @@
     ├── InvalidProducerEpoch    of an epoch of that producer that is over
     ├── UnknownProducerId       the partition does not know that producer; begin at sequence 0
     ├── TooManyProducers        more than a partition remembers at a time
-    ├── ProducerFenced          another process continues under the same producer name
+    ├── ProducerFenced          another process continues under the same name or transaction id
+    ├── InvalidTransaction      what a transaction may not do; nothing of it was done
+    ├── UnknownTransaction      the cluster knows no such transaction id (any more)
+    ├── InvalidTransactionTimeout  shorter or longer than the cluster allows
+    ├── ConcurrentTransactions  the producer's transaction before is not over there yet
+    ├── TransactionAborted      nothing of the transaction counts: run it again
     ├── ReplayMismatch          a named producer sends other records than the first time
     ├── NotController           this node does not lead the metadata quorum
     ├── QuorumBusy              too many proposals wait already
@@ -99,93 +104,29 @@ from typing import Any, ClassVar, Self, TypeVar
 from raftmq.error_numbers import ErrorCode
 
 __all__ = [
-    "BrokerIdNotRegistered",
-    "BrokerNotAvailable",
-    "BufferExhausted",
-    "BufferFull",
-    "Closed",
-    "ClusterAuthorizationFailed",
-    "CoordinatorLoadInProgress",
-    "CoordinatorNotAvailable",
-    "CorruptJournal",
-    "CorruptRecord",
-    "DeliveryTimedOut",
-    "DirectoryInUse",
-    "Disconnected",
-    "DuplicateSequence",
-    "ElectionNotNeeded",
-    "EligibleLeadersNotAvailable",
-    "ErrorCode",
-    "FencedInstanceId",
-    "FencedLeaderEpoch",
-    "FetchSessionIdNotFound",
-    "ForeignProtocol",
-    "GroupIdNotFound",
-    "GroupMaxSizeReached",
-    "GroupSubscribedToTopic",
-    "IllegalGeneration",
-    "InconsistentClusterId",
-    "InconsistentGroupProtocol",
-    "InvalidCommand",
-    "InvalidConfig",
-    "InvalidFetchSessionEpoch",
-    "InvalidGroupId",
-    "InvalidPartitions",
-    "InvalidProducerEpoch",
-    "InvalidRecord",
-    "InvalidReplicaAssignment",
-    "InvalidReplicationFactor",
-    "InvalidRequest",
-    "InvalidRequiredAcks",
-    "InvalidSessionTimeout",
-    "InvalidTimestamp",
-    "InvalidTopic",
-    "InvalidUpdateVersion",
-    "LeaderElsewhere",
-    "LeaderNotAvailable",
-    "LogTruncation",
-    "MemberIdRequired",
-    "MessageTooLarge",
-    "NewerCommand",
-    "NonEmptyGroup",
-    "NotController",
-    "NotCoordinator",
-    "NotEnoughReplicas",
-    "NotEnoughReplicasAfterAppend",
-    "NotLeaderOrFollower",
-    "OffsetMetadataTooLarge",
-    "OffsetNotAvailable",
-    "OffsetOutOfRange",
-    "OutOfOrderSequence",
-    "OutcomeUnknown",
-    "PreferredLeaderNotAvailable",
-    "ProducerFenced",
-    "ProposalDiscarded",
-    "ProposalUncertain",
-    "QuorumBusy",
-    "RaftmqError",
-    "RebalanceInProgress",
-    "RemoteProtocolError",
-    "ReplayMismatch",
-    "RequestTimedOut",
-    "ServerError",
-    "StaleBrokerEpoch",
-    "StorageError",
-    "TooManyProducers",
-    "TopicAlreadyExists",
-    "TopicAuthorizationFailed",
-    "UndecodableRecord",
-    "UnknownLeaderEpoch",
-    "UnknownMemberId",
-    "UnknownProducerId",
-    "UnknownTopicId",
-    "UnknownTopicOrPartition",
-    "Unreachable",
-    "UnsupportedCompression",
-    "UnsupportedVersion",
-    "error_for",
-    "without_frames",
-]
+    "BrokerIdNotRegistered", "BrokerNotAvailable", "BufferExhausted", "BufferFull", "Closed",
+    "ClusterAuthorizationFailed", "ConcurrentTransactions", "CoordinatorLoadInProgress",
+    "CoordinatorNotAvailable", "CorruptJournal", "CorruptRecord", "DeliveryTimedOut",
+    "DirectoryInUse", "Disconnected", "DuplicateSequence", "ElectionNotNeeded",
+    "EligibleLeadersNotAvailable", "ErrorCode", "FencedInstanceId", "FencedLeaderEpoch",
+    "FetchSessionIdNotFound", "ForeignProtocol", "GroupIdNotFound", "GroupMaxSizeReached",
+    "GroupSubscribedToTopic", "IllegalGeneration", "InconsistentClusterId",
+    "InconsistentGroupProtocol", "InvalidCommand", "InvalidConfig", "InvalidFetchSessionEpoch",
+    "InvalidGroupId", "InvalidPartitions", "InvalidProducerEpoch", "InvalidRecord",
+    "InvalidReplicaAssignment", "InvalidReplicationFactor", "InvalidRequest", "InvalidRequiredAcks",
+    "InvalidSessionTimeout", "InvalidTimestamp", "InvalidTopic", "InvalidTransaction",
+    "InvalidTransactionTimeout", "InvalidUpdateVersion", "LeaderElsewhere", "LeaderNotAvailable",
+    "LogTruncation", "MemberIdRequired", "MessageTooLarge", "NewerCommand", "NonEmptyGroup",
+    "NotController", "NotCoordinator", "NotEnoughReplicas", "NotEnoughReplicasAfterAppend",
+    "NotLeaderOrFollower", "OffsetMetadataTooLarge", "OffsetNotAvailable", "OffsetOutOfRange",
+    "OutOfOrderSequence", "OutcomeUnknown", "PreferredLeaderNotAvailable", "ProducerFenced",
+    "ProposalDiscarded", "ProposalUncertain", "QuorumBusy", "RaftmqError", "RebalanceInProgress",
+    "RemoteProtocolError", "ReplayMismatch", "RequestTimedOut", "ServerError", "StaleBrokerEpoch",
+    "StorageError", "TooManyProducers", "TopicAlreadyExists", "TopicAuthorizationFailed",
+    "TransactionAborted", "UndecodableRecord", "UnknownLeaderEpoch", "UnknownMemberId",
+    "UnknownProducerId", "UnknownTopicId", "UnknownTopicOrPartition", "UnknownTransaction",
+    "Unreachable", "UnsupportedCompression", "UnsupportedVersion", "error_for", "without_frames",
+]  # fmt: skip
 
 
 # -- The base -------------------------------------------------------------------------------------
@@ -567,9 +508,50 @@ class TooManyProducers(RaftmqError):
 
 
 class ProducerFenced(RaftmqError):
-    """Another process has fenced the same producer name; nothing was appended."""
+    """Another process has fenced the same producer name, or opened the same transaction id;
+    nothing was appended.
+    """
 
     code = ErrorCode.PRODUCER_FENCED
+
+
+class InvalidTransaction(RaftmqError):
+    """What a transaction, or a producer without one, may not do; nothing of it was done."""
+
+    code = ErrorCode.INVALID_TXN_STATE
+
+
+class UnknownTransaction(RaftmqError):
+    """The cluster knows no such transaction id: it was never opened, or forgotten since."""
+
+    code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+class InvalidTransactionTimeout(RaftmqError):
+    """A transaction's timeout below the least or above the largest that the cluster allows."""
+
+    code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+
+class ConcurrentTransactions(RaftmqError):
+    """The broker has not heard yet what became of the producer's transaction before, or too many
+    are not settled yet; nothing was appended or decided. Over within milliseconds.
+    """
+
+    code = ErrorCode.CONCURRENT_TRANSACTIONS
+    retriable = True
+
+
+class TransactionAborted(RaftmqError):
+    """The transaction was aborted: none of its records and offsets counts. Run it again.
+
+    Attributes:
+        reason: why: of "program", "timeout", "operator", "owner", "failed send", "group"; empty
+            where the broker does not say.
+    """
+
+    code = ErrorCode.TRANSACTION_ABORTABLE
+    reason: str = ""
 
 
 class ReplayMismatch(RaftmqError):

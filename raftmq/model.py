@@ -15,6 +15,7 @@ NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 
 PORT_MAX = 65_535
+TRANSACTION_ID_CHARS_MAX = 255  # of a transaction id: a key of the metadata
 GROUP_CHARS_MAX = 200  # of a group's name: a key of the metadata, and in every command of the group
 
 
@@ -46,6 +47,37 @@ class Compression(IntEnum):
     GZIP = 1
     LZ4 = 3
     ZSTD = 4
+
+
+class IsolationLevel(IntEnum):
+    """Which records of transactions a reader gets (Kafka's numbers)."""
+
+    READ_UNCOMMITTED = 0  # all below the high watermark, aborted ones, too
+    READ_COMMITTED = 1  # below the last stable offset, and none of an aborted transaction
+
+
+class TransactionOutcome(IntEnum):
+    """What a broker's metadata say of one transaction: a producer id in one of its epochs.
+
+    It moves only from AHEAD over OPEN to COMMITTED or ABORTED; a commit that is settled in all of
+    its partitions is forgotten, and reads as ABORTED then, when no log has it open any more.
+    """
+
+    OPEN = 0
+    COMMITTED = 1
+    ABORTED = 2
+    AHEAD = 3  # of an epoch or producer id that these metadata do not know yet
+    FORGED = 4  # so far ahead that nobody can have given it out
+
+
+class AbortReason(IntEnum):
+    """Why a transaction was aborted; 0 for one that was committed."""
+
+    NONE = 0
+    PROGRAM = 1  # its own producer asked for it
+    TIMEOUT = 2
+    OWNER = 3  # another producer has opened its id
+    OPERATOR = 4
 
 
 class TimestampOffset(NamedTuple):

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import field
 
 from raftmq.errors import ErrorCode, InvalidCommand, NewerCommand
+from raftmq.model import AbortReason
 from raftmq.wire.messages.cluster import COMMAND_BYTES_MAX
 from raftmq.wire.nesting import Decoder
 
@@ -25,6 +26,7 @@ FORMAT_VERSION = 1  # of `Envelope`; raised only if older nodes must not read pa
 NO_BROKER = -1
 # None, or any, as the comment of the field says.
 NO_EPOCH = -1
+NO_VERSION = -1  # of a transaction: the program gives it none
 
 
 class FeatureLevel(IntEnum):
@@ -32,6 +34,8 @@ class FeatureLevel(IntEnum):
 
     FIRST = 1
     LOG_STARTS = 2  # RaiseLogStart
+    # OpenTransaction and what follows it; deletions by expiry say what they saw (decision 0038)
+    TRANSACTIONS = 3
 
 
 SUPPORTED_LEVEL = max(FeatureLevel)  # the highest that this version of raftmq knows
@@ -343,12 +347,110 @@ class RaiseLogStart(Command, frozen=True, tag=23):
     start_offset: int
 
 
+# Transactions
+
+
+class OpenTransaction(Command, frozen=True, tag=24):
+    """A producer opens a transaction id: what is open under it is aborted, in the same command.
+
+    The same owner and opening again is a retry, and gets the answer for now; a lower opening comes
+    late. With `expected_producer_id` and `expected_epoch` only if they are the current ones, or
+    those of the newest decision. From FeatureLevel.TRANSACTIONS on, as all below.
+    """
+
+    slot_epoch: int
+    transaction_id: str
+    owner: bytes  # 16 random bytes of the producer object
+    opening: int  # how often this owner has opened it
+    timeout_ms: int
+    is_ephemeral: bool = False  # an id that nobody opens again: forgotten an hour after its end
+    expected_producer_id: int = -1
+    expected_epoch: int = -1
+    changed_at_ms: int = 0  # wall clock of the coordinator; idle ids are forgotten by it
+
+
+class TransactionOffsets(Value, frozen=True):
+    """Offsets of one group that a transaction commits, by a member of the group, or by a program
+    without membership: generation -1 and an empty member id.
+    """
+
+    group: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+    offsets: tuple[StoredOffset, ...]
+
+
+class SettledTransaction(Value, frozen=True):
+    """Partitions in which a committed transaction has its marker below the high watermark."""
+
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[tuple[bytes, int], ...]
+
+
+class TransactionEnd(Value, frozen=True):
+    """Commit or abort the transaction (producer_id, producer_epoch) of `transaction_id`."""
+
+    transaction_id: str
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    # Of the producer that asks; empty: a leader whose log is held up, or an operator.
+    owner: bytes = b""
+    reason: AbortReason = AbortReason.NONE
+    version: int = NO_VERSION
+    count: int = NO_VERSION  # rows of that version, by the program; -1: it does not say
+    partitions: tuple[tuple[bytes, int], ...] = ()  # in which it has records
+    groups: tuple[TransactionOffsets, ...] = ()
+    settled: tuple[SettledTransaction, ...] = ()  # of older commits of this id: to be forgotten
+
+
+class EndTransactions(Command, frozen=True, tag=26):
+    """Ends of transactions of one slot: each is decided, or refused, by itself."""
+
+    slot: int
+    slot_epoch: int
+    ends: tuple[TransactionEnd, ...]
+    changed_at_ms: int = 0
+
+
+class SettledCommits(Value, frozen=True):
+    transaction_id: str
+    settled: tuple[SettledTransaction, ...]
+
+
+class ForgetSettled(Command, frozen=True, tag=27):
+    """Forget commits that are settled; what is not there any more is skipped."""
+
+    slot: int
+    slot_epoch: int
+    transactions: tuple[SettledCommits, ...]
+
+
+class TransactionSeen(Value, frozen=True):
+    transaction_id: str
+    changed_at_ms: int
+
+
+class DeleteTransactions(Command, frozen=True, tag=28):
+    """Forget transaction ids that are idle, as seen: one that has changed since stays, and one
+    with commits that are not settled stays unless `with_unsettled`. What is open is aborted by it.
+    """
+
+    slot: int
+    slot_epoch: int
+    seen: tuple[TransactionSeen, ...]
+    with_unsettled: bool = False
+
+
 AnyCommand: TypeAlias = (
     RegisterBroker | FenceBroker | UnfenceBroker | BeginControlledShutdown | UnregisterBroker
     | ReviewPartitions | FinishReview | CreateTopic | DeleteTopic | AddPartitions
     | AlterTopicConfig | AlterPartition | ReassignPartition | ElectLeader | AllocateProducerIds
     | AssignSlot | SaveGroup | CommitOffsets | DeleteGroup | DeleteOffsets | SetFeatureLevel
-    | ReportDamage | RaiseLogStart
+    | ReportDamage | RaiseLogStart | OpenTransaction | EndTransactions | ForgetSettled
+    | DeleteTransactions
 )  # fmt: skip
 
 
@@ -427,9 +529,45 @@ class OffsetsCommitted(Result, frozen=True, tag=6):
     refused: tuple[OffsetRefused, ...] = ()
 
 
+class TransactionOpened(Result, frozen=True, tag=7):
+    """The producer id and epoch of the next transaction; the newest version that was committed
+    under the id, -1: none, and its count.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    last_version: int = NO_VERSION
+    last_count: int = NO_VERSION
+
+
+class EndOutcome(Value, frozen=True):
+    """What became of one end, by its place in the command, where it is not the usual: decided as
+    asked, and the next epoch is the one after. With a `code` it was refused.
+    """
+
+    place: int
+    code: ErrorCode = ErrorCode.NONE
+    message: str = ""
+    is_committed: bool = False
+    is_repeated: bool = False  # decided before
+    reason: AbortReason = AbortReason.NONE
+    producer_id: int = -1  # of the next transaction; -1: not told
+    producer_epoch: int = -1
+    count: int = NO_VERSION  # of a version that was committed before
+    dropped: int = 0  # offsets of partitions that do not exist any more
+
+
+class TransactionsEnded(Result, frozen=True, tag=8):
+    """Every end was decided as asked, except as `outcomes` says."""
+
+    outcomes: tuple[EndOutcome, ...] = ()
+
+
 AnyResult: TypeAlias = (
     Done | Refused | BrokerRegistered | PartitionAltered | ProducerIdBlock | OffsetsCommitted
-)
+    | TransactionOpened | TransactionsEnded
+)  # fmt: skip
 
 
 class _Opening(msgspec.Struct, array_like=True):

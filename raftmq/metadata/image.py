@@ -12,6 +12,8 @@ Invariants (asserted after every command of the simulations by `tests.metadata_i
   4. partition_epoch grows at each change of a partition, leader_epoch at each change of leader.
   5. `tallies[b]` counts the partitions in which b has a role; without a role it has no entry.
   6. `deleted_topics` holds each id once, and none of an existing topic.
+  7. `transaction_ids` holds exactly the producer ids of `TransactionState.producer_ids`, all of
+     which are below `next_producer_id`.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from msgspec import field
 from raftmq.metadata.commands import (
     NO_BROKER,
     NO_EPOCH,
+    NO_VERSION,
     AnyResult,
     Endpoint,
     GroupMemberRecord,
@@ -33,6 +36,7 @@ from raftmq.metadata.commands import (
     RecoveryState,
     Value,
 )
+from raftmq.model import AbortReason
 from raftmq.wire.batch.header import NAMED_FIRST
 from raftmq.wire.messages.groups import SLOTS_MAX
 
@@ -129,6 +133,51 @@ class CommittedOffset(Value, frozen=True):
     committed_at_ms: int = 0
 
 
+class TransactionDecision(Value, frozen=True):
+    """What became of a transaction; answers a retry of its end."""
+
+    producer_id: int
+    producer_epoch: int
+    is_committed: bool
+    reason: AbortReason = AbortReason.NONE
+    version: int = NO_VERSION
+
+
+class UnsettledCommit(Value, frozen=True):
+    """A committed transaction, until each of `partitions` has its marker below the high watermark.
+
+    Attributes:
+        decided_at: the version of the metadata that decided it.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[tuple[bytes, int], ...]
+    decided_at: int
+
+
+class TransactionState(Value, frozen=True):
+    """A transaction id. (producer_id, producer_epoch) is its present transaction, or the next one:
+    whether a log has records of it is known by that log alone.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    owner: bytes
+    opening: int
+    timeout_ms: int
+    is_ephemeral: bool = False
+    last: TransactionDecision | None = None  # the newest
+    last_version: int = NO_VERSION  # the highest that was committed
+    last_count: int = NO_VERSION  # of that version
+    settling: tuple[UnsettledCommit, ...] = ()  # the oldest first
+    changed_at_ms: int = 0
+
+    def producer_ids(self) -> frozenset[int]:
+        """Those of its present transaction and of commits that are not settled yet."""
+        return frozenset([self.producer_id, *(one.producer_id for one in self.settling)])
+
+
 class OriginState(NamedTuple):
     """The last commands of one broker: a retry gets the stored result, and is not applied again.
 
@@ -151,6 +200,8 @@ class ChangeKind(IntFlag):
     OFFSETS = 32
     PRODUCER_IDS = 64
     FEATURE_LEVEL = 128
+    # Keys are producer ids: those that the command gave to a transaction id, took from it, or left.
+    TRANSACTION = 256
 
 
 class TouchedKey(NamedTuple):
@@ -175,6 +226,8 @@ class MetadataImage(NamedTuple):
     tallies: Map[int, Tally] = Map()  # derived: invariant 5
     groups: Map[str, GroupState] = Map()
     offsets: Map[str, Map[PartitionId, CommittedOffset]] = Map()
+    transactions: Map[str, TransactionState] = Map()
+    transaction_ids: Map[int, str] = Map()  # by producer id; derived: invariant 7
     origins: Map[int, OriginState] = Map()  # by broker id
     # Ids, in order, for brokers that were down. No rule of `apply` may read it: nodes of an earlier
     # version have none (docs/decisions/0030).

@@ -21,6 +21,7 @@ from raftmq.metadata.image import (
     PartitionState,
     SlotState,
     TopicState,
+    TransactionState,
 )
 from raftmq.wire.nesting import Decoder
 
@@ -52,6 +53,7 @@ class Header(FormatVersion, frozen=True):
     groups: int
     groups_with_offsets: int
     origins: int
+    transactions: int = 0
 
 
 class PartitionsRow(Value, frozen=True):
@@ -88,6 +90,11 @@ class ResultRow(Value, frozen=True):
     origin: int
     sequence: int
     result: AnyResult
+
+
+class TransactionRow(Value, frozen=True):
+    transaction_id: str
+    state: TransactionState
 
 
 class Section(Value, frozen=True, tag_field="kind"):
@@ -132,6 +139,12 @@ class EndSection(Section, frozen=True, tag=8):
     deleted_topics: tuple[bytes, ...] = ()
 
 
+class TransactionsSection(Section, frozen=True, tag=9):
+    """From FeatureLevel.TRANSACTIONS on: below it no node has any."""
+
+    rows: tuple[TransactionRow, ...]
+
+
 AnySection: TypeAlias = (
     BrokersSection
     | TopicsSection
@@ -141,6 +154,7 @@ AnySection: TypeAlias = (
     | OriginsSection
     | ResultsSection
     | EndSection
+    | TransactionsSection
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,15 +1,16 @@
 """Encodes a metadata image as snapshot slices, and decodes it, checking all counts.
 
-Owns what a snapshot contains: `hosted`, `tallies` and `topic_ids` are derived and rebuilt, and
-`changes` is empty in a decoded image. Each slice is one step of a generator and takes about a
-millisecond, since the encoding worker thread holds the GIL, and so the event loop, meanwhile. Must
-not trust its input: bytes that do not decode, or counts that do not match, are CorruptJournal.
+Owns what a snapshot contains: `hosted`, `tallies`, `topic_ids` and `transaction_ids` are derived
+and rebuilt, and `changes` is empty in a decoded image. Each slice is one step of a generator and
+takes about a millisecond, since the encoding worker thread holds the GIL, and so the event loop,
+meanwhile. Must not trust its input: bytes that do not decode, or counts that do not match, are
+CorruptJournal.
 `image_format` owns the byte format.
 """
 
 from __future__ import annotations
 
-from itertools import groupby, islice
+from itertools import groupby, islice, starmap
 from typing import TYPE_CHECKING
 
 from immutables import Map
@@ -34,6 +35,8 @@ from raftmq.metadata.image_format import (
     ResultRow,
     ResultsSection,
     TopicsSection,
+    TransactionRow,
+    TransactionsSection,
     decode_header,
     decode_section,
     join,
@@ -66,6 +69,7 @@ def encode_image(image: MetadataImage) -> Iterator[bytes]:
     yield from pack(PartitionsSection, _partition_rows(image))
     yield from pack(GroupsSection, (GroupRow(name, group) for name, group in image.groups.items()))
     yield from pack(OffsetsSection, _offset_rows(image))
+    yield from pack(TransactionsSection, starmap(TransactionRow, image.transactions.items()))
     yield from pack(OriginsSection, _origin_rows(image))
     yield from pack(ResultsSection, _result_rows(image))
     yield from slices_of(
@@ -86,6 +90,7 @@ def _header_of(image: MetadataImage) -> Header:
         groups=len(image.groups),
         groups_with_offsets=len(image.offsets),
         origins=len(image.origins),
+        transactions=len(image.transactions),
     )
 
 
@@ -174,6 +179,8 @@ class _ImageReader:
         self._tallying = Tallying()
         self._groups = EMPTY_IMAGE.groups.mutate()
         self._offsets = EMPTY_IMAGE.offsets.mutate()
+        self._transactions = EMPTY_IMAGE.transactions.mutate()
+        self._transaction_ids = EMPTY_IMAGE.transaction_ids.mutate()
         self._origins: dict[int, OriginRow] = {}
         self._results: dict[int, MapMutation[int, AnyResult]] = {}
         self._keys: dict[bytes, dict[int, PartitionId]] = {}  # by topic and number
@@ -193,6 +200,8 @@ class _ImageReader:
                 self._groups.update((row.name, row.state) for row in rows)
             case OffsetsSection(rows):
                 self._read_offsets(rows)
+            case TransactionsSection(rows):
+                self._read_transactions(rows)
             case OriginsSection(rows):
                 self._origins.update((row.origin, row) for row in rows)
             case ResultsSection(rows):
@@ -240,6 +249,12 @@ class _ImageReader:
                     offsets[key] = found.committed
             self._offsets[group] = offsets.finish()
 
+    def _read_transactions(self, rows: tuple[TransactionRow, ...]) -> None:
+        for row in rows:
+            self._transactions[row.transaction_id] = row.state
+            for producer_id in row.state.producer_ids():
+                self._transaction_ids[producer_id] = row.transaction_id
+
     def _read_results(self, rows: tuple[ResultRow, ...]) -> None:
         for row in rows:
             if row.origin not in self._results:
@@ -261,6 +276,8 @@ class _ImageReader:
             tallies=self._tallying.added_to(EMPTY_IMAGE.tallies),
             groups=self._groups.finish(),
             offsets=self._offsets.finish(),
+            transactions=self._transactions.finish(),
+            transaction_ids=self._transaction_ids.finish(),
             origins=self._finish_origins(),
             deleted_topics=end.deleted_topics,
         )
@@ -289,6 +306,7 @@ def _check_counts(image: MetadataImage, header: Header, end: EndSection) -> None
         "groups": (len(image.groups), header.groups),
         "groups with offsets": (len(image.offsets), header.groups_with_offsets),
         "offsets": (_offset_count(image), end.offsets),
+        "transactions": (len(image.transactions), header.transactions),
         "origins": (len(image.origins), header.origins),
         "results": (_result_count(image), end.results),
     }

@@ -33,7 +33,7 @@ from raftmq.partition.producers import (
     SequenceRun,
 )
 from raftmq.wire.batch.header import PARTITION_COUNT_MAX, is_named
-from raftmq.wire.messages.producers import PRODUCER_EPOCH_MAX
+from raftmq.wire.bodies import PRODUCER_EPOCH_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,7 +24,7 @@ from raftmq.errors import (
     UnknownProducerId,
 )
 from raftmq.wire.batch.header import is_named
-from raftmq.wire.messages.producers import PRODUCER_EPOCH_MAX
+from raftmq.wire.bodies import PRODUCER_EPOCH_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from raftmq.errors import ErrorCode, InvalidRequest, RemoteProtocolError
+from raftmq.model import TRANSACTION_ID_CHARS_MAX, IsolationLevel
 from raftmq.wire.nesting import new_decoder
 
 # As in Kafka's protocol: never a valid id, epoch or offset.
@@ -22,6 +23,7 @@ ABSENT = -1
 NUMBER_MAX = (1 << 63) - 1  # i64, as in Kafka's protocol and in the batch header
 ID_MAX = (1 << 31) - 1  # i32, as Kafka's ids and epochs
 ID_BYTES = 16  # a UUID
+PRODUCER_EPOCH_MAX = (1 << 15) - 1  # the i16 of the batch header
 # Limits of one message: far above real use, and low enough to bound the memory that a decoded
 # message takes. Clients split what is larger.
 NAME_CHARS_MAX = 255
@@ -58,6 +60,11 @@ Acks: TypeAlias = Annotated[int, Meta(ge=-1, le=REPLICAS_MAX)]  # else that many
 Name: TypeAlias = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 ErrorMessage: TypeAlias = Annotated[str, Meta(max_length=MESSAGE_CHARS_MAX)]
 Generation: TypeAlias = Annotated[int, Meta(ge=ABSENT, le=ID_MAX)]  # of a consumer group
+ProducerEpoch: TypeAlias = Annotated[int, Meta(ge=ABSENT, le=PRODUCER_EPOCH_MAX)]
+TransactionId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=TRANSACTION_ID_CHARS_MAX)]
+TransactionIdOrNone: TypeAlias = Annotated[str, Meta(max_length=TRANSACTION_ID_CHARS_MAX)]
+Owner: TypeAlias = Annotated[bytes, Meta(max_length=ID_BYTES)]  # of a transaction id; empty: none
+Isolation: TypeAlias = Annotated[int, Meta(ge=0, le=max(IsolationLevel).value)]
 MemberId: TypeAlias = Name  # of a consumer group; empty: not known yet
 SlotEpoch: TypeAlias = Natural  # the coordinator's, as the client knows it; 0: an older client
 BrokerIds: TypeAlias = Annotated[tuple[BrokerId, ...], Meta(max_length=REPLICAS_MAX)]

@@ -42,6 +42,7 @@ LONG_FILES: dict[str, str] = {
     "raftmq/partition/storage/segment.py": "bytes and both indexes: cut, walked and doubted as one",
     "raftmq/partition/storage/log.py": "the one owner of a log's state, and what reads it",
     "raftmq/broker/groups/coordinator.py": "slots taken over, kept and released, by one rule each",
+    "raftmq/metadata/commands.py": "the format of the log: all tags, whose numbers are one list",
     "raftmq/errors.py": "one tree, which handlers and checkers read as a whole",
 }
 

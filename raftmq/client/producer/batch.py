@@ -26,8 +26,7 @@ from raftmq.errors import (
 from raftmq.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from raftmq.wire.batch.header import RECORDS_MAX, renumbered
 from raftmq.wire.batch.records import RecordBatch, encode_batch
-from raftmq.wire.bodies import ABSENT
-from raftmq.wire.messages.producers import PRODUCER_EPOCH_MAX
+from raftmq.wire.bodies import ABSENT, PRODUCER_EPOCH_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

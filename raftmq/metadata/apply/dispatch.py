@@ -21,6 +21,7 @@ from raftmq.metadata.apply import (
     producers,
     reviews,
     topics,
+    transactions,
 )
 from raftmq.metadata.apply.brokers import sender_refusal
 from raftmq.metadata.apply.draft import Draft
@@ -58,6 +59,10 @@ RULES: dict[type[c.Command], Callable[[Draft, Any], c.AnyResult]] = {
     c.SetFeatureLevel: features.set_feature_level,
     c.ReportDamage: reviews.report_damage,
     c.RaiseLogStart: partitions.raise_log_start,
+    c.OpenTransaction: transactions.open_transaction,
+    c.EndTransactions: transactions.end_transactions,
+    c.ForgetSettled: transactions.forget_settled,
+    c.DeleteTransactions: transactions.delete_transactions,
 }
 _WITHOUT_RULE = {kind.__name__ for kind in {*get_args(c.AnyCommand)} ^ {*RULES}}
 assert not _WITHOUT_RULE, (

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         MetadataImage,
         PartitionState,
         TopicState,
+        TransactionState,
     )
 
 
@@ -217,6 +218,36 @@ class Draft:
             every = every.delete(group)
         self._image = self._image._replace(offsets=every)
         self._touch(ChangeKind.OFFSETS, group)
+
+    @property
+    def transaction_count(self) -> int:
+        return len(self._image.transactions)
+
+    def transaction(self, transaction_id: str) -> TransactionState | None:
+        return self._image.transactions.get(transaction_id)
+
+    def put_transaction(self, transaction_id: str, state: TransactionState) -> None:
+        transactions = self._image.transactions.set(transaction_id, state)
+        self._index_transaction(transaction_id, state.producer_ids())
+        self._image = self._image._replace(transactions=transactions)
+
+    def remove_transaction(self, transaction_id: str) -> None:
+        self._index_transaction(transaction_id, frozenset())
+        transactions = self._image.transactions.delete(transaction_id)
+        self._image = self._image._replace(transactions=transactions)
+
+    def _index_transaction(self, transaction_id: str, after: frozenset[int]) -> None:
+        """Touches what it had and what it has: leaders look at each for what is open there."""
+        known = self.transaction(transaction_id)
+        before = frozenset() if known is None else known.producer_ids()
+        ids = self._image.transaction_ids
+        for producer_id in before - after:
+            ids = ids.delete(producer_id)
+        for producer_id in after - before:
+            ids = ids.set(producer_id, transaction_id)
+        self._image = self._image._replace(transaction_ids=ids)
+        for producer_id in sorted(before | after):
+            self._touch(ChangeKind.TRANSACTION, producer_id)
 
     @property
     def next_producer_id(self) -> int:

@@ -110,7 +110,7 @@ def commit_offsets(draft: Draft, command: CommitOffsets) -> AnyResult:
         return refusal
     refused: list[OffsetRefused] = []
     for commits in command.groups:
-        refused += _commit(draft, commits)
+        refused += save_offsets(draft, commits.group, commits.commits)
     return OffsetsCommitted(tuple(refused))
 
 
@@ -145,22 +145,25 @@ def delete_offsets(draft: Draft, command: DeleteOffsets) -> AnyResult:
     return Done()
 
 
-def _commit(draft: Draft, commits: GroupCommits) -> list[OffsetRefused]:
+def save_offsets(
+    draft: Draft, group: str, commits: tuple[StoredOffset, ...]
+) -> list[OffsetRefused]:
+    """Returns those that were not expected."""
     refused = []
-    offsets = draft.offsets(commits.group).mutate()
-    for commit in commits.commits:
+    offsets = draft.offsets(group).mutate()
+    for commit in commits:
         key = PartitionId(commit.topic_id, commit.partition)
         if commit.expected is not None:  # compare-and-set: another commit may have come first
             there = offsets.get(key)
             offset = NO_OFFSET if there is None else there.offset
             if offset != commit.expected:  # another commit came first
-                refused.append(OffsetRefused(commits.group, *key, offset))
+                refused.append(OffsetRefused(group, *key, offset))
                 continue
         offsets[key] = CommittedOffset(
             commit.offset, commit.leader_epoch, commit.metadata, commit.committed_at_ms
         )
-    if len(refused) < len(commits.commits):  # at least one was written
-        draft.put_offsets(commits.group, offsets.finish())
+    if len(refused) < len(commits):  # at least one was written
+        draft.put_offsets(group, offsets.finish())
     return refused
 
 
@@ -183,12 +186,13 @@ def _commits_refusal(draft: Draft, command: CommitOffsets, commits: GroupCommits
         message = f"group {commits.group} belongs to slot {slot}, not to {command.slot}"
         return Refused(ErrorCode.NOT_COORDINATOR, message)
     for commit in commits.commits:
-        if (refusal := _commit_refusal(commits.group, commit)) is not None:
+        if (refusal := offset_refusal(commits.group, commit)) is not None:
             return refusal
     return None
 
 
-def _commit_refusal(group: str, commit: StoredOffset) -> Refused | None:
+def offset_refusal(group: str, commit: StoredOffset) -> Refused | None:
+    """Why an offset cannot be committed, by its form."""
     refusal = partition_refusal(f"group {group}", commit.topic_id, commit.partition)
     if refusal is not None:
         return refusal

@@ -21,6 +21,7 @@ from raftmq.wire.messages import (
     producers,
     replicate,
     topics,
+    transactions,
 )
 
 __all__ = ["FAMILIES", "REQUESTS"]
@@ -28,5 +29,5 @@ __all__ = ["FAMILIES", "REQUESTS"]
 # A module that is imported nowhere would leave its requests unknown.
 FAMILIES = (
     cluster, configs, corruption, fetch, group_offsets, groups, hello, metadata, offsets, produce,
-    producers, replicate, topics,
+    producers, replicate, topics, transactions,
 )  # fmt: skip

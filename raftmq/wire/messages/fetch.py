@@ -12,6 +12,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 from raftmq.errors import ErrorCode
+from raftmq.model import IsolationLevel
 from raftmq.wire.bodies import (
     ABSENT,
     ID_MAX,
@@ -21,6 +22,7 @@ from raftmq.wire.bodies import (
     ByteCount,
     ErrorMessage,
     ErrorNumber,
+    Isolation,
     LeaderEpochOrAbsent,
     Milliseconds,
     Name,
@@ -37,6 +39,9 @@ from raftmq.wire.bodies import (
 NO_SESSION = 0  # session id
 WITHOUT_SESSION = -1  # session epoch of a full fetch that begins no session
 NEW_SESSION = 0  # session epoch that begins one; then 1, 2 ... with each request
+# Aborted transactions in the answer about one partition, 130 kB: as many as a partition may have
+# open, so that those of a single batch always fit. Where there are more, fewer batches are sent.
+ABORTED_MAX = 5_000
 SessionEpoch: TypeAlias = Annotated[int, Meta(ge=WITHOUT_SESSION, le=ID_MAX)]
 
 
@@ -64,8 +69,21 @@ class Diverging(Body, frozen=True):
     end_offset: Offset
 
 
+class AbortedTransaction(Body, frozen=True):
+    """The batches of that producer at offsets from `first_offset` up to `marker_offset` do not
+    count."""
+
+    producer_id: Natural
+    first_offset: Offset
+    marker_offset: Offset
+
+
 class PartitionFetched(Body, frozen=True):
-    """Leader and epoch are filled in with errors after which a client needs fresh metadata."""
+    """Leader and epoch are filled in with errors after which a client needs fresh metadata.
+
+    With READ_COMMITTED no record is at or beyond `last_stable_offset`; `aborted` are the aborted
+    transactions that the records of the answer meet.
+    """
 
     topic_id: TopicId
     partition: Partition
@@ -77,6 +95,8 @@ class PartitionFetched(Body, frozen=True):
     leader: BrokerIdOrAbsent = ABSENT
     leader_epoch: LeaderEpochOrAbsent = ABSENT
     message: ErrorMessage = ""
+    last_stable_offset: OffsetOrAbsent = ABSENT
+    aborted: Annotated[tuple[AbortedTransaction, ...], Meta(max_length=ABORTED_MAX)] = ()
 
 
 class FetchReply(Body, frozen=True):
@@ -99,3 +119,4 @@ class Fetch(Request, frozen=True):
     partitions: FetchPartitions = ()
     forgotten: Forgotten = ()
     rack: Name = ""
+    isolation_level: Isolation = IsolationLevel.READ_UNCOMMITTED  # of clients that know no other

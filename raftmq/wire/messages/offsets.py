@@ -11,12 +11,14 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 from raftmq.errors import ErrorCode
+from raftmq.model import IsolationLevel
 from raftmq.wire.bodies import (
     ABSENT,
     NUMBER_MAX,
     PARTITIONS_MAX,
     Body,
     ErrorNumber,
+    Isolation,
     LeaderEpoch,
     LeaderEpochOrAbsent,
     OffsetOrAbsent,
@@ -27,7 +29,7 @@ from raftmq.wire.bodies import (
 )
 
 # In place of a timestamp, with Kafka's numbers.
-LATEST = -1  # the high watermark
+LATEST = -1  # the high watermark; with READ_COMMITTED the last stable offset
 EARLIEST = -2  # the log start offset
 WantedTimestamp: TypeAlias = Annotated[int, Meta(ge=EARLIEST, le=NUMBER_MAX)]
 
@@ -57,10 +59,13 @@ class ListOffsetsReply(Body, frozen=True):
 
 
 class ListOffsets(Request, frozen=True):
+    """With READ_COMMITTED nothing at or beyond the last stable offset is found."""
+
     api_key = 2
     reply = ListOffsetsReply
 
     partitions: Annotated[tuple[WantedOffset, ...], Meta(max_length=PARTITIONS_MAX)]
+    isolation_level: Isolation = IsolationLevel.READ_UNCOMMITTED  # of clients that know no other
 
 
 class WantedEpoch(Body, frozen=True):

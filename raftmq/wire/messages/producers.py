@@ -1,4 +1,4 @@
-"""Messages of idempotent and named producers: init producer id, fence producer.
+"""Messages of idempotent, transactional and named producers: init producer id, fence producer.
 
 A producer id is assigned once. A name maps to a producer id; a process that fences it in a
 partition gets an epoch there, and the next sequence, so that it can continue (decision 0022).
@@ -26,36 +26,59 @@ from raftmq.wire.bodies import (
     Natural,
     NaturalOrAbsent,
     OffsetOrAbsent,
+    Owner,
     Partition,
+    ProducerEpoch,
     Request,
     TopicId,
+    TransactionIdOrNone,
 )
 
-PRODUCER_EPOCH_MAX = (1 << 15) - 1  # the i16 of the batch header
 # Of one request. A fence takes a broker some 70 us on its loop: 200 delay all others by 14 ms.
 FENCES_MAX = 200
 
-ProducerEpoch: TypeAlias = Annotated[int, Meta(ge=ABSENT, le=PRODUCER_EPOCH_MAX)]
+Opening: TypeAlias = Annotated[int, Meta(ge=0, le=ID_MAX)]
 Sequence: TypeAlias = Annotated[int, Meta(ge=0, le=ID_MAX)]
 Digest: TypeAlias = Annotated[int, Meta(ge=0, le=DIGEST_MAX)]
 PartitionCount: TypeAlias = Annotated[int, Meta(ge=0, le=PARTITION_COUNT_MAX)]
 
 
 class InitProducerIdReply(Body, frozen=True):
-    """The epoch begins at 0; the producer raises it by itself (decision 0020)."""
+    """Without a transaction id the epoch begins at 0; the producer raises it by itself (decision
+    0020). With one, `producer_epoch` is that of its next transaction, `last_version` the highest
+    version that was committed under the id, -1: none, and `last_count` the rows of it.
+    """
 
     error: ErrorNumber = ErrorCode.NONE
     message: ErrorMessage = ""
     producer_id: NaturalOrAbsent = ABSENT
+    producer_epoch: ProducerEpoch = ABSENT
+    transaction_timeout_ms: Milliseconds = 0
+    last_version: NaturalOrAbsent = ABSENT
+    last_count: NaturalOrAbsent = ABSENT
 
 
 class InitProducerId(Request, frozen=True):
-    """Asks any broker for a producer id that was never assigned before."""
+    """Asks any broker for a producer id that was never assigned before; or, with a transaction id,
+    its coordinator to open the id: what another producer has open under it is aborted then.
+
+    `owner`: random, of the producer object; `opening`: how often it has opened the id. The same
+    again is a retry, an earlier opening is refused. With `expected_producer_id` and
+    `expected_epoch` refused with PRODUCER_FENCED if another producer has opened the id since.
+    `is_ephemeral`: nobody opens the id again; it is forgotten an hour after its last transaction.
+    """
 
     api_key = 22
     reply = InitProducerIdReply
 
     timeout_ms: Milliseconds = TIMEOUT_MS
+    transaction_id: TransactionIdOrNone = ""
+    owner: Owner = b""
+    opening: Opening = 0
+    transaction_timeout_ms: Milliseconds = 60_000
+    is_ephemeral: bool = False
+    expected_producer_id: NaturalOrAbsent = ABSENT
+    expected_epoch: ProducerEpoch = ABSENT
 
 
 class PartitionToFence(Body, frozen=True):

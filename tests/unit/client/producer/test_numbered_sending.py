@@ -28,7 +28,7 @@ from raftmq.errors import (
 )
 from raftmq.wire.batch.header import read_header
 from raftmq.wire.batch.records import RecordBatch
-from raftmq.wire.messages.producers import PRODUCER_EPOCH_MAX
+from raftmq.wire.bodies import PRODUCER_EPOCH_MAX
 from tests.unit.client.producer.numbered_model import Numbered
 from tests.unit.client.producer.sending_model import Model, Waiter
 

@@ -15,7 +15,7 @@ from raftmq.errors import MessageTooLarge, RaftmqError
 from raftmq.model import Compression
 from raftmq.wire.batch.header import check_batch, renumbered
 from raftmq.wire.batch.records import RecordBatch, encode_batch
-from raftmq.wire.messages.producers import PRODUCER_EPOCH_MAX
+from raftmq.wire.bodies import PRODUCER_EPOCH_MAX
 
 
 def batch(count: int, value: bytes = b"x") -> ProducerBatch:
