@@ -1,11 +1,13 @@
 """What the metadata quorum takes: three processes on 127.0.0.1, on the disk under `--root`.
 
-    python -m benchmarks.quorum [latency throughput failover size profile] [--scale 0.1]
+    python -m benchmarks.quorum [latency throughput failover size notice profile] [--scale 0.1]
 
 Clients run in the leader's process. Beside each figure stands its aim; that of the latency depends
 on the disk, which is measured in the same run: one command cannot take less than two fdatasyncs
-one after the other. All three voters share this machine, a cluster's do not. `profile` shows
-where the time of a leader's loop goes, and is not part of a plain run.
+one after the other. `notice`: how long after the answer to a command the metadata of the other
+nodes show it, which is how late leaders hear what became of a transaction. All three voters share
+this machine, a cluster's do not. `profile` shows where the time of a leader's loop goes, and is not
+part of a plain run.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from benchmarks.log import folder
-from benchmarks.quorum_parts.cluster import NODES, open_cluster
+from benchmarks.quorum_parts.cluster import NODES, OBSERVER, open_cluster
 from benchmarks.quorum_parts.figures import percentile, rounded_ms, sync_pairs
 from benchmarks.quorum_parts.full_size import INDEX, full_size_image, write_directories
 from benchmarks.report import Report
@@ -244,6 +246,68 @@ async def add_stalls(add: partial[None], what: str, voter: VoterProcess) -> None
     add(f"{what}: longest collection", stalls["longest_collection"] * 1e3, "ms")
 
 
+# -- notice --------------------------------------------------------------------------------
+
+NOTICE_SECONDS = 20.0
+DECISIONS_PER_SECOND = 20.0  # of one producer that ends a transaction every 50 ms
+LOAD_CLIENTS = 16
+AIM_NOTICE_MS, AIM_NOTICE_SNAPSHOT_MS = 50, 500
+
+
+async def bench_notice(report: Report, root: Path, scale: float) -> None:
+    with folder(root) as path:
+        write_directories({node: path / f"voter-{node}" for node in NODES}, full_size_image(scale))
+        async with open_cluster(path) as cluster:
+            await cluster.start(OBSERVER)
+            leader = await cluster.leader()
+            version = (await leader.ask("status"))["version"]
+            for node in cluster.running():
+                await cluster.wait_version(node, version)
+            for what in ("idle", "loaded", "beside snapshots"):
+                await notice_rows(report, cluster, leader, what)
+
+
+async def notice_rows(report: Report, cluster: Cluster, leader: VoterProcess, what: str) -> None:
+    answered: list[tuple[int, float]] = []
+    seen: dict[int, list[tuple[int, float]]] = {}
+
+    async def watch(node: VoterProcess) -> None:
+        seen[node.node_id] = (await node.ask("seen", seconds=NOTICE_SECONDS + 5))["seen"]
+
+    async def decide() -> None:
+        done = await leader.ask("paced", seconds=NOTICE_SECONDS, per_second=DECISIONS_PER_SECOND)
+        answered.extend(done["answered"])
+
+    async with trio.open_nursery() as nursery:
+        for node in cluster.running():
+            nursery.start_soon(watch, node)
+        nursery.start_soon(decide)
+        if what == "loaded":
+            seconds = NOTICE_SECONDS
+            nursery.start_soon(partial(leader.ask, "load", clients=LOAD_CLIENTS, seconds=seconds))
+        if what == "beside snapshots":
+            for node_id in NODES:
+                await trio.sleep(NOTICE_SECONDS / 5)
+                nursery.start_soon(cluster.voters[node_id].ask, "snapshot")
+    others = [node for node in cluster.running() if node is not leader]
+    for node in others:
+        late = [max(0.0, first_seen(seen[node.node_id], v) - at) for v, at in answered]
+        aim = AIM_NOTICE_SNAPSHOT_MS if what == "beside snapshots" else AIM_NOTICE_MS
+        report.row(
+            quorum=what,
+            node="observer" if node.node_id == OBSERVER else "voter",
+            decisions=len(late),
+            p50_ms=rounded_ms(median(late)),
+            p99_ms=rounded_ms(percentile(late, 99)),
+            max_ms=rounded_ms(max(late)),
+            aim=f"p99 {aim} ms",
+        )
+
+
+def first_seen(seen: list[tuple[int, float]], version: int) -> float:
+    return next(at for found, at in seen if found >= version)
+
+
 # -- profile -------------------------------------------------------------------------------
 
 
@@ -263,6 +327,7 @@ SECTIONS = {
     "throughput": bench_throughput,
     "failover": bench_failover,
     "size": bench_size,
+    "notice": bench_notice,
     "profile": bench_profile,
 }
 PLAIN = ["latency", "throughput", "failover", "size"]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NODES = (1, 2, 3)
+OBSERVER = 4
 START_SECONDS_MAX = 60.0
 
 
@@ -33,7 +34,7 @@ class VoterProcess:
         self.ready: dict[str, Any] = {}
         self._numbers = count(1)
         self._answers: dict[int, trio.MemorySendChannel[dict[str, Any]]] = {}
-        self._event = trio.Event()
+        self._sending, self._event = trio.Lock(), trio.Event()
         self._events: list[dict[str, Any]] = []
 
     async def read(self) -> None:
@@ -60,7 +61,8 @@ class VoterProcess:
         self._answers[number], answer = trio.open_memory_channel[dict[str, Any]](1)
         assert self.process.stdin
         line = json.dumps({"id": number, "do": do, **arguments}) + "\n"
-        await self.process.stdin.send_all(line.encode())
+        async with self._sending:  # several may be under way
+            await self.process.stdin.send_all(line.encode())
         return await answer.receive()
 
     async def event(self, name: str, since: float = -math.inf) -> float:
@@ -109,6 +111,7 @@ class Cluster:
             "ports": dict(zip(NODES, self._ports, strict=True)),
             "sync": self._sync,
             "probes": self._probes,
+            "is_voter": node_id in NODES,
         }
         process = await trio.lowlevel.open_process(
             [sys.executable, "-m", "benchmarks.quorum_parts.voter", json.dumps(config)],

@@ -25,17 +25,20 @@ from benchmarks.quorum_parts.figures import resident_mib
 from benchmarks.quorum_parts.load import StallWatch, commit, prepare, run_load
 from raftmq.errors import RaftmqError
 from raftmq.metadata.raft.engine.timing import QuorumLimits
-from raftmq.metadata.raft.opening import QuorumSettings, open_quorum
+from raftmq.metadata.raft.observer import open_observer
+from raftmq.metadata.raft.opening import open_quorum
+from raftmq.metadata.raft.settings import QuorumSettings
 from raftmq.model import Address
 from raftmq.rpc.network import TcpNetwork
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from raftmq.metadata.raft.quorum import RaftQuorum
+    from raftmq.metadata.quorum import MetadataQuorum
 
 PROBE_SECONDS = 0.01
 NEVER = 1 << 62
+PACED = 9_999  # the client that `paced` is
 
 
 def tell(**what: Any) -> None:
@@ -48,7 +51,7 @@ class Voter:
     requests: what it can be asked to do, by name.
     """
 
-    def __init__(self, quorum: RaftQuorum, limits: QuorumLimits, nursery: trio.Nursery) -> None:
+    def __init__(self, quorum: MetadataQuorum, limits: QuorumLimits, nursery: trio.Nursery) -> None:
         self._quorum, self._limits, self._nursery = quorum, limits, nursery
         self._watch: StallWatch | None = None
         self.requests: dict[str, Callable[..., Awaitable[dict[str, Any]]]] = {
@@ -57,6 +60,8 @@ class Voter:
             "profile": self.profile,
             "stalls": self.stalls,
             "snapshot": self.snapshot,
+            "seen": self.seen,
+            "paced": self.paced,
         }
 
     async def answer(self, request: dict[str, Any]) -> None:
@@ -99,6 +104,27 @@ class Voter:
         self._set_snapshot_entries(NEVER)
         return {}
 
+    async def seen(self, seconds: float) -> dict[str, Any]:
+        """Versions of the image, and when each was there, for so long."""
+        seen = [(self._quorum.image.version, time.monotonic())]
+        with trio.move_on_after(seconds):
+            while True:
+                image = await self._quorum.wait_changed(seen[-1][0])
+                seen.append((image.version, time.monotonic()))
+        return {"seen": seen}
+
+    async def paced(self, seconds: float, per_second: float) -> dict[str, Any]:
+        """One command after the other at a steady rate: the version of each, and when the quorum
+        had answered."""
+        await prepare(self._quorum)
+        answered: list[tuple[int, float]] = []
+        begin = trio.current_time()
+        for number in range(int(seconds * per_second)):
+            await trio.sleep_until(begin + number / per_second)
+            await self._quorum.propose(commit(self._quorum.image, PACED, number))
+            answered.append((self._quorum.image.version, time.monotonic()))
+        return {"answered": answered}
+
     def _set_snapshot_entries(self, count: int) -> None:
         object.__setattr__(self._limits, "snapshot_entries", count)  # frozen for everybody else
 
@@ -139,10 +165,12 @@ async def serve(config: dict[str, Any]) -> None:
         sync=config["sync"],
     )
     begin = time.monotonic()
-    async with open_quorum(settings, TcpNetwork()) as quorum, trio.open_nursery() as nursery:
+    opening = open_quorum if config["is_voter"] else open_observer
+    async with opening(settings, TcpNetwork()) as quorum, trio.open_nursery() as nursery:
         tell(event="ready", at=time.monotonic(), seconds=time.monotonic() - begin)
         voter = Voter(quorum, limits, nursery)
-        nursery.start_soon(partial(voter.tell_of_offices, probes=config["probes"]))
+        if config["is_voter"]:
+            nursery.start_soon(partial(voter.tell_of_offices, probes=config["probes"]))
         async for request in _requests():
             nursery.start_soon(voter.answer, request)
 
