@@ -2,11 +2,14 @@
 
 What a partition knew of its producers when its log ended at one offset:
 
-    magic "RMQP" | format version u16 | end offset i64 | count of producers u32
-    each, plain producers first, and of each kind the longest idle first:
+    magic "RMQP" | format version u16 | end offset i64 | count of producers u32 |
+        count of markers u32 | unread end i64
+    each producer, plain ones first, and of each kind the longest idle first:
         producer id i64 | epoch u16 | next sequence u32 | idle seconds u32 | generation i64 |
-        digest u32 | partition count u32 | count of runs u8
+        digest u32 | partition count u32 | open offset i64 | marker offset i64 | count of runs u8
         each run, newest last: first sequence u32 | base offset i64 | count of records u32
+    each marker that may not be committed, oldest first: first offset of its transaction i64 |
+        marker offset i64
     CRC-32C of all before u32
 
 Owns the layout and which values are believed. Anything wrong raises CorruptRecord: a snapshot only
@@ -21,17 +24,19 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from raftmq.errors import CorruptRecord
-from raftmq.partition.producers import (
+from raftmq.partition.producers import Remembered, SavedProducers
+from raftmq.partition.sequences import (
     NO_COUNT,
     NO_DIGEST,
     NO_GENERATION,
+    NO_OFFSET,
     RUN_RECORDS_MAX,
     RUNS_MAX,
     SEQUENCES,
     ProducerState,
-    Remembered,
     SequenceRun,
 )
+from raftmq.partition.transactions import NotedMarker
 from raftmq.wire.batch.header import PARTITION_COUNT_MAX, is_named
 from raftmq.wire.bodies import PRODUCER_EPOCH_MAX
 
@@ -39,43 +44,70 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAGIC = b"RMQP"
-VERSION = 2  # 1 had no named producers; such a file is not read, and the log is walked once
-_HEAD = Struct(">4sHqI")  # layouts: see the top of the module
-_PRODUCER = Struct(">qHIIqIIB")
+# 1 had no named producers, 2 no transactions: such a file is not read, and the log is walked once.
+# "Says nothing of transactions" must never read as "none is open".
+VERSION = 3
+_HEAD = Struct(">4sHqIIq")  # layouts: see the top of the module
+_PRODUCER = Struct(">qHIIqIIqqB")
+_MARKER = Struct(">qq")
 _RUN = Struct(">IqI")
 _CRC = Struct(">I")
 _IDLE_SECONDS_MAX = (1 << 32) - 1  # what the u32 can hold: longer than any limit of idle time
 
 
-def pack_snapshot(end_offset: int, remembered: Sequence[Remembered]) -> bytes:
-    """The bytes of a snapshot at `end_offset`."""
-    body = bytearray(_HEAD.pack(MAGIC, VERSION, end_offset, len(remembered)))
+def pack_snapshot(
+    end_offset: int,
+    remembered: Sequence[Remembered],
+    markers: Sequence[NotedMarker] = (),
+    unread_end: int = 0,
+) -> bytes:
+    """The bytes of a snapshot at `end_offset`; arguments as `SavedProducers` has them."""
+    counts = len(remembered), len(markers)
+    body = bytearray(_HEAD.pack(MAGIC, VERSION, end_offset, *counts, unread_end))
     for producer_id, producer, idle_seconds in remembered:
-        epoch, next_sequence, runs, *account = producer
+        epoch, next_sequence, runs, *rest = producer
         idle = min(int(idle_seconds), _IDLE_SECONDS_MAX)
-        body += _PRODUCER.pack(producer_id, epoch, next_sequence, idle, *account, len(runs))
+        body += _PRODUCER.pack(producer_id, epoch, next_sequence, idle, *rest, len(runs))
         for run in runs:
             body += _RUN.pack(*run)
+    for marker in markers:
+        body += _MARKER.pack(*marker)
     return bytes(body) + _CRC.pack(crc32c(body))
 
 
-def read_snapshot(data: bytes, end_offset: int) -> list[Remembered]:
+def read_snapshot(data: bytes, end_offset: int) -> SavedProducers:
     """
     Raises:
         CorruptRecord: not a snapshot at that offset, or not one that this version can read.
     """
     end = _check_frame(data, end_offset)
-    _, _, _, count = _HEAD.unpack_from(data)
+    _, _, _, count, marker_count, unread_end = _HEAD.unpack_from(data)
     found: dict[int, Remembered] = {}
     position = _HEAD.size
     for _ in range(count):
         one, position = _read_producer(data, position, end, end_offset)
         found[one.producer_id] = one
-    if position != end or len(found) != count:  # bytes are left over, or an id stands there twice
+    # Bytes are left over or missing, or an id stands there twice.
+    if position + marker_count * _MARKER.size != end or len(found) != count:
         raise CorruptRecord(
-            f"{len(found)} producers in {position} bytes, {count} in {end} promised"
+            f"{len(found)} producers in {position} bytes, {count} in {end} promised, with "
+            f"{marker_count} markers"
         )
-    return list(found.values())
+    markers = tuple(NotedMarker(*each) for each in _MARKER.iter_unpack(data[position:end]))
+    if not _may_stand(markers, end_offset) or not 0 <= unread_end <= end_offset:
+        raise CorruptRecord(f"unread end {unread_end}, markers {markers[:3]} ...")
+    return SavedProducers(list(found.values()), markers, unread_end)
+
+
+def _may_stand(markers: Sequence[NotedMarker], end_offset: int) -> bool:
+    before = NotedMarker(-1, -1)
+    for marker in markers:
+        if not before.first_offset < marker.first_offset < marker.marker_offset < end_offset:
+            return False
+        if marker.marker_offset <= before.marker_offset:
+            return False
+        before = marker
+    return True
 
 
 def _check_frame(data: bytes, end_offset: int) -> int:
@@ -83,7 +115,7 @@ def _check_frame(data: bytes, end_offset: int) -> int:
     end = len(data) - _CRC.size
     if end < _HEAD.size or _CRC.unpack_from(data, end) != (crc32c(data[:end]),):  # torn, or rotten
         raise CorruptRecord("the snapshot of producers fails its CRC")
-    magic, version, said, _ = _HEAD.unpack_from(data)
+    magic, version, said, *_ = _HEAD.unpack_from(data)
     # Of a later version, or a file under a wrong name.
     if (magic, version, said) != (MAGIC, VERSION, end_offset):
         raise CorruptRecord(
@@ -99,12 +131,12 @@ def _read_producer(data: bytes, position: int, end: int, end_offset: int) -> tup
     if runs_at > end:  # the count in the head is too high
         raise CorruptRecord("a producer is cut off", position=position)
     fields = _PRODUCER.unpack_from(data, position)
-    producer_id, epoch, next_sequence, idle, *account, count = fields
+    producer_id, epoch, next_sequence, idle, *rest, count = fields
     following = runs_at + count * _RUN.size
     if following > end:
         raise CorruptRecord("runs of a producer are cut off", position=position)
     runs = tuple(SequenceRun(*each) for each in _RUN.iter_unpack(data[runs_at:following]))
-    producer = ProducerState(epoch, next_sequence, runs, *account)
+    producer = ProducerState(epoch, next_sequence, runs, *rest)
     if not _may_be(producer_id, producer, end_offset):
         raise CorruptRecord(f"producer {producer_id}: {producer}", position=position)
     return Remembered(producer_id, producer, float(idle)), following
@@ -112,8 +144,9 @@ def _read_producer(data: bytes, position: int, end: int, end_offset: int) -> tup
 
 def _may_be(producer_id: int, producer: ProducerState, end_offset: int) -> bool:
     """Whether such a state can exist: a sound CRC only shows that the bytes are as written."""
-    epoch, next_sequence, runs, *account = producer
+    epoch, next_sequence, runs, *account, open_offset, marker_offset = producer
     generation, _, partition_count = account
+    is_in_transaction = (open_offset, marker_offset) != (NO_OFFSET, NO_OFFSET)
     return (
         producer_id >= 0
         and epoch <= PRODUCER_EPOCH_MAX
@@ -122,6 +155,9 @@ def _may_be(producer_id: int, producer: ProducerState, end_offset: int) -> bool:
         and all(_is_possible(run, end_offset) for run in runs)
         and generation >= NO_GENERATION
         and partition_count <= PARTITION_COUNT_MAX
+        and NO_OFFSET <= open_offset < end_offset
+        and NO_OFFSET <= marker_offset < end_offset
+        and not (is_named(producer_id) and is_in_transaction)
         and (is_named(producer_id) or account == [NO_GENERATION, NO_DIGEST, NO_COUNT])
     )
 

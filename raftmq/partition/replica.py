@@ -16,6 +16,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
@@ -26,12 +27,14 @@ from raftmq.errors import (
     CorruptRecord,
     FencedLeaderEpoch,
     NotLeaderOrFollower,
+    OffsetNotAvailable,
     OffsetOutOfRange,
     RaftmqError,
     StorageError,
     UnknownLeaderEpoch,
 )
 from raftmq.partition.acknowledgements import Acknowledgements, reached
+from raftmq.partition.admission import EarlierTransactionDecided
 from raftmq.partition.follower import Follower
 from raftmq.partition.leader import (
     NO_LEADER,
@@ -44,11 +47,12 @@ from raftmq.partition.leader import (
     Truncate,
     before_leading,
 )
+from raftmq.partition.replica_environment import PartitionTransaction
 from raftmq.wire.batch.header import iter_batches
 from raftmq.wire.bodies import ACKS_ALL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from raftmq.partition.acknowledgements import Waiter
     from raftmq.partition.leader import FetchFromLeader, LeaderEffect
@@ -107,6 +111,7 @@ class Replica:
         self._tokens = count(1)
         self._is_cutting = False
         self.is_closed = False
+        self._role_began_at = 0.0  # as the leader, on trio's clock
         self._spent_epoch = -1  # the last epoch that it led with a log that was replaced since
         self._watch(log)
 
@@ -159,6 +164,8 @@ class Replica:
         )
         self._keep_tail(assignment)
         self._perform(self.leader.on_held(self.log.held_end_offset))
+        self._role_began_at = trio.current_time()
+        self.resolve()  # before anything is served
         logger.debug("leads: log=%s epoch=%d", self.log.name, assignment.leader_epoch)
 
     def _keep_tail(self, assignment: Assignment) -> None:
@@ -329,14 +336,24 @@ class Replica:
         """
         leader = self.leading(leader_epoch)
         self._acks.check(leader, acks)
-        appended = self.log.append(
+        while True:
+            try:
+                appended = self._append(data, leader, has_acks_all=acks == ACKS_ALL)
+            except EarlierTransactionDecided as earlier:  # one round for each producer
+                self.resolve([earlier.producer_id])
+            else:
+                self._on_appended(leader)
+                return appended
+
+    def _append(self, data: Buffer, leader: Leader, *, has_acks_all: bool) -> Appended:
+        return self.log.append(
             data,
             leader_epoch=leader.leader_epoch,
             now_ms=self._directory.now_ms(),
             now=trio.current_time(),
+            outcome_of=self._environment.outcome,
+            has_acks_all=has_acks_all,
         )
-        self._on_appended(leader)
-        return appended
 
     def fence(
         self,
@@ -475,6 +492,69 @@ class Replica:
         if self.leader and self.log.is_sound:  # a damaged leader hands over; its ISR stays as it is
             self._perform(self.leader.on_tick(now))
         self._acks.expire(now)
+        self.log.producers.now.release(self.high_watermark, self._environment.outcome)
+
+    # -- transactions ----------------------------------------------------------------------
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Everything before it is committed, and of no transaction that is open: see
+        `Transactions.last_stable_offset`."""
+        return self.log.transactions.last_stable_offset(self.high_watermark)
+
+    def resolve(self, producer_ids: Iterable[int] | None = None) -> None:
+        """As the leader: append a marker for each open transaction of these producers (None: of
+        all) of which the metadata of this broker know what became of it.
+
+        Below min.insync.replicas, too: a marker tells nobody anything before it is committed. A
+        log that fails goes offline, as with any append.
+        """
+        transactions = self.log.transactions
+        if not transactions.open or self.leader is None:
+            return
+        # What is cut or repaired begins its role anew afterwards, and with it this.
+        if not self.log.is_sound or self.log.is_being_cut:
+            return
+        # Asked and appended in one turn: what is let in between would become part of it.
+        wanted = transactions.due(producer_ids, self._environment.outcome)
+        if not wanted:
+            return
+        with suppress(StorageError):  # the log is offline, and whoever waits for it has heard
+            self.log.append_markers(
+                wanted,
+                leader_epoch=self.leader.leader_epoch,
+                now_ms=self._directory.now_ms(),
+                now=trio.current_time(),
+            )
+            self._on_appended(self.leader)
+
+    def open_transactions(self) -> list[PartitionTransaction]:
+        """The one that began first comes first."""
+        return [
+            PartitionTransaction(
+                producer_id, epoch, first_offset, max(noted_at, self._role_began_at)
+            )
+            for producer_id, (epoch, first_offset, noted_at) in self.log.transactions.open.items()
+        ]
+
+    def is_settled(self, leader_epoch: int, producer_id: int, producer_epoch: int) -> bool:
+        """Whether that transaction, which is decided, is over in this partition for ever: its
+        marker is committed, or there was nothing of it.
+
+        Raises:
+            FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower: see `leading`. A deposed
+                leader may never have had the records.
+            OffsetNotAvailable: this leader does not know yet what is committed, or could not read
+                all of its log.
+        """
+        leader = self.leading(leader_epoch)
+        transactions = self.log.transactions
+        if not leader.is_established or transactions.unread_end > self.log.log_start_offset:
+            raise OffsetNotAvailable(
+                f"{self.log.name}: its leader, in epoch {leader.leader_epoch}, does not know yet "
+                "whether anything of the transaction is open"
+            )
+        return transactions.is_ended(producer_id, producer_epoch, self.high_watermark)
 
     # -- the in-sync set -------------------------------------------------------------------
 
@@ -649,9 +729,9 @@ class Replica:
     def _retirable_end(self) -> int:
         """Up to where retention may delete. Only the leader applies retention, and only to what is
         committed: its followers adopt its start, so that no other clock than the leader's deletes
-        records.
+        records. No transaction loses its beginning while it is open.
         """
-        return self.log.log_start_offset if self.leader is None else self.high_watermark
+        return self.log.log_start_offset if self.leader is None else self.last_stable_offset
 
     def _on_held(self) -> None:
         """The log holds more, or went offline: see `PartitionLog.on_held`."""
@@ -668,6 +748,7 @@ class Replica:
             match effect:
                 case HighWatermarkRose(high_watermark):
                     self.high_watermark = high_watermark
+                    self.log.transactions.on_high_watermark(high_watermark)
                     for watcher in list(self.watchers):
                         watcher.on_high_watermark(self.key)
                 case ProposeIsr():

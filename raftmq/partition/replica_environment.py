@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from raftmq.partition.admission import no_transactions
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from raftmq.partition.leader import Diverged, ProposeIsr
+    from raftmq.partition.transactions import OutcomeOf
     from raftmq.wire.batch.header import Buffer
 
 
@@ -51,6 +54,19 @@ class FetchedFromLeader(NamedTuple):
     diverged: Diverged | None = None
 
 
+class PartitionTransaction(NamedTuple):
+    """One that is open in a partition's log, as its leader sees it.
+
+    Attributes:
+        since: when this leader saw it first, on trio's clock.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    since: float
+
+
 class ReplicaEnvironment(NamedTuple):
     """What a replica needs of its broker. All of it is called on the loop and must not wait."""
 
@@ -61,3 +77,5 @@ class ReplicaEnvironment(NamedTuple):
     on_offline: Callable[[PartitionKey], None] = lambda _key: None  # its log has to be opened anew
     # Bytes at that offset did not decode: check the disk for rot (decision 0027).
     on_doubt: Callable[[PartitionKey, int], None] = lambda _key, _offset: None
+    # What this broker's newest metadata say of a producer id in one of its epochs.
+    outcome: OutcomeOf = no_transactions

@@ -31,7 +31,7 @@ from raftmq.errors import (
     ProducerFenced,
     UnknownProducerId,
 )
-from raftmq.partition.producers import ProducerState
+from raftmq.partition.sequences import ProducerState
 from raftmq.partition.storage.known_producers import account_in, list_snapshots, load_snapshot
 from raftmq.partition.storage.log import Appended
 from raftmq.partition.storage.recovery import Past, open_log

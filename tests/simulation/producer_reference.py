@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import groupby, takewhile
 from typing import TYPE_CHECKING
 
-from raftmq.partition.producers import ProducerState, SequenceRun
+from raftmq.partition.sequences import ProducerState, SequenceRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -19,8 +19,8 @@ from raftmq.errors import NotLeaderOrFollower
 from raftmq.partition import acknowledgements
 from raftmq.partition import replica as replica_module
 from raftmq.partition.acknowledgements import Acknowledgements
+from raftmq.partition.admission import Admission
 from raftmq.partition.leader import FollowerProgress, Leader
-from raftmq.partition.producers import Admission
 from raftmq.partition.replica import Replica
 from raftmq.partition.storage.log import PartitionLog
 from raftmq.partition.storage.work import LogTrim

@@ -21,8 +21,8 @@ from raftmq.wire.messages.producers import FenceProducer, FenceProducerReply, Pa
 
 if TYPE_CHECKING:
     from raftmq.broker.replication.replicas import Replicas
-    from raftmq.partition.producers import ProducerState
     from raftmq.partition.replica import Replica
+    from raftmq.partition.sequences import ProducerState
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.reply import PendingReply
     from raftmq.rpc.server import Handlers

@@ -313,7 +313,7 @@ class ProducersDump:
 
     def _load(self, offset: int) -> list[Remembered]:
         try:
-            return load_snapshot(self._files, self._folder, offset)
+            return load_snapshot(self._files, self._folder, offset).remembered
         # One bad snapshot does not hide the others; recovery falls back to an older one, too.
         except (CorruptRecord, StorageError) as error:
             path = snapshot_path(self._folder, offset)

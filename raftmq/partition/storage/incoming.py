@@ -30,6 +30,7 @@ from raftmq.wire.batch.header import (
     MAGIC,
     RECORDS_MAX,
     TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
     Account,
     BatchHeader,
     Buffer,
@@ -42,7 +43,9 @@ from raftmq.wire.batch.header import (
 from raftmq.wire.batch.records import (
     account_of,
     check_structure,
+    encode_control_batch,
     encode_fence,
+    marker_of,
     stamp_log_append_time,
 )
 from raftmq.wire.messages.produce import BATCHES_MAX
@@ -50,9 +53,12 @@ from raftmq.wire.messages.produce import BATCHES_MAX
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from raftmq.partition.producers import Admission, ProducerState
+    from raftmq.partition.admission import Admission
+    from raftmq.partition.sequences import ProducerState
     from raftmq.partition.storage.segment import BatchStart
+    from raftmq.partition.transactions import MarkerWanted
     from raftmq.topic_config import TopicConfig
+    from raftmq.wire.batch.control import ControlType
 
 PREFIX_SIZE = 16  # bytes before `magic`, which the leader writes: see `pack_prefix`
 # The attribute bits that the configuration of a topic fixes.
@@ -63,6 +69,7 @@ _TIMESTAMP_BITS = {
     TimestampType.LOG_APPEND_TIME: TIMESTAMP_TYPE_BIT,
 }
 NO_ACCOUNTS: Mapping[int, Account] = MappingProxyType({})
+NO_MARKERS: Mapping[int, ControlType] = MappingProxyType({})
 
 
 class Duplicate(NamedTuple):
@@ -77,7 +84,8 @@ class Placement(NamedTuple):
     """Batches with their place in the log, and the bytes to write for them.
 
     `batches` may be empty if there are `duplicates`. `accounts`: generation and digest in batches
-    of named producers, by base offset.
+    of named producers, by base offset. `markers`: what became of the transactions that they end, by
+    base offset.
     """
 
     buffers: list[Buffer]
@@ -85,6 +93,7 @@ class Placement(NamedTuple):
     length: int
     duplicates: Sequence[Duplicate] = ()
     accounts: Mapping[int, Account] = NO_ACCOUNTS
+    markers: Mapping[int, ControlType] = NO_MARKERS
 
     @property
     def end_offset(self) -> int:
@@ -187,6 +196,8 @@ def _placed(
                 continue
             if account is not None:  # of a named producer
                 accounts[offset] = account
+        elif header.attributes & TRANSACTIONAL_BIT:
+            raise _outside(header)
         _check_produced(header, config, kind, now_ms)
         check_structure(view, at, header)
         buffers.append(pack_prefix(header, base_offset=offset, leader_epoch=leader_epoch))
@@ -194,6 +205,13 @@ def _placed(
         batches.append(FoundBatch(position, placed))
         offset, position = placed.end_offset, position + size
     return _checked(Placement(buffers, batches, position - start, duplicates, accounts))
+
+
+def _outside(header: BatchHeader) -> InvalidRecord:
+    """The error for the bit of transactions without a producer, or in a control batch."""
+    if header.is_control:
+        return InvalidRecord("control batches are written by brokers only")
+    return InvalidRecord("a batch of a transaction needs a producer id")
 
 
 def _stamped(buffer: Buffer, now_ms: int) -> bytearray:
@@ -262,6 +280,7 @@ def place_replicated(
     start, first = position, offset
     batches: list[FoundBatch] = []
     accounts: dict[int, Account] = {}
+    markers: dict[int, ControlType] = {}
     try:
         for at, header in iter_batches(buffer):
             _check_place(header, at, offset, epoch, leader_epoch)
@@ -269,6 +288,8 @@ def place_replicated(
             account = account_of(buffer, at, header) if is_named(header.producer_id) else None
             if account is not None:  # of a named producer
                 accounts[offset] = account
+            if header.is_marker and (kind := marker_of(buffer, at, header)) is not None:
+                markers[offset] = kind
             offset, epoch = header.end_offset, header.leader_epoch
             position += header.size
     except CorruptRecord as error:  # again, with offset and origin for the leader's rot check
@@ -276,7 +297,7 @@ def place_replicated(
         raise CorruptRecord(
             error.what, position=error.position, where=where, offset=offset
         ) from None
-    return _checked(Placement([buffer], batches, position - start, (), accounts))
+    return _checked(Placement([buffer], batches, position - start, (), accounts, markers))
 
 
 def _check_place(
@@ -321,6 +342,44 @@ def place_fence(
     )
     found = FoundBatch(position, read_header(batch))
     return Placement([batch], [found], len(batch), (), {offset: account})
+
+
+def place_markers(
+    wanted: Sequence[MarkerWanted],
+    *,
+    place: BatchStart,
+    leader_epoch: int,
+    now_ms: int,
+    config: TopicConfig,
+) -> Placement:
+    """These markers, one behind the other; the first will stand at `place`. `wanted` is not empty.
+
+    Each carries the epoch after its transaction's (Kafka: KIP-890), so that the batch header alone
+    tells where the next transaction begins.
+    """
+    offset, position = place
+    buffers: list[Buffer] = []
+    batches: list[FoundBatch] = []
+    markers: dict[int, ControlType] = {}
+    for producer_id, producer_epoch, kind in wanted:
+        batch = encode_control_batch(
+            kind=kind,
+            coordinator_epoch=0,  # no coordinator writes markers: the metadata decide
+            producer_id=producer_id,
+            producer_epoch=producer_epoch + 1,
+            timestamp=now_ms,
+            base_offset=offset,
+            leader_epoch=leader_epoch,
+        )
+        if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            stamp_log_append_time(batch, now_ms)
+        header = read_header(batch)
+        buffers.append(batch)
+        batches.append(FoundBatch(position, header))
+        markers[offset] = kind
+        offset, position = header.end_offset, position + header.size
+    length = position - place.position
+    return Placement(buffers, batches, length, markers=markers)
 
 
 def _checked(placement: Placement) -> Placement:

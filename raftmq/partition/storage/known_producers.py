@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from raftmq.disk.checkpoint import TEMPORARY_SUFFIX, read_file, replace_file
 from raftmq.errors import CorruptRecord, StorageError, without_frames
 from raftmq.partition.producer_format import pack_snapshot, read_snapshot
-from raftmq.partition.producers import Admission, Producers
+from raftmq.partition.producers import Producers
 from raftmq.partition.storage.segment import BatchStart, walk
 from raftmq.wire.batch.header import is_named
 from raftmq.wire.batch.records import account_length, account_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from raftmq.disk.files import File, Files
-    from raftmq.partition.producers import ProducerLimits, ProducersSnapshot, Remembered
+    from raftmq.partition.producers import ProducerLimits, ProducersSnapshot, SavedProducers
     from raftmq.partition.storage.segment import FoundBatch, Segment
     from raftmq.wire.batch.header import Account
 
@@ -59,7 +59,7 @@ def list_snapshots(files: Files, folder: Path) -> list[int]:
     return [int(name[:20]) for name in files.names(folder) if _NAME.fullmatch(name)]
 
 
-def load_snapshot(files: Files, folder: Path, end_offset: int) -> list[Remembered]:
+def load_snapshot(files: Files, folder: Path, end_offset: int) -> SavedProducers:
     """
     Raises:
         CorruptRecord: damaged, or gone.
@@ -113,7 +113,7 @@ class SnapshotWrite:
 
     def _write(self, files: Files, snapshot: PendingProducerSnapshot) -> None:
         path = snapshot_path(self.folder, snapshot.end_offset)
-        data = pack_snapshot(snapshot.end_offset, snapshot.picture.remembered())
+        data = pack_snapshot(snapshot.end_offset, *snapshot.picture.saved())
         if self.is_durable:
             replace_file(files, path, data)
             return
@@ -159,7 +159,7 @@ def find_producers(
     }
     for offset in sorted({*snapshots, *waiting}, reverse=True):
         known = _known_at(files, folder, offset, waiting.get(offset))
-        producers = None if known is None else Producers(known, limits)
+        producers = None if known is None else known.restored(limits)
         # No sound one: try the next older snapshot.
         unread: list[CorruptRecord] = []
         if producers is not None and _note_from(files, segments, offset, producers, unread):
@@ -172,9 +172,9 @@ def find_producers(
 
 def _known_at(
     files: Files, folder: Path, offset: int, picture: ProducersSnapshot | None
-) -> list[Remembered] | None:
+) -> SavedProducers | None:
     if picture is not None:  # newer than any file, and needs no read
-        return picture.remembered()
+        return picture.saved()
     try:
         return load_snapshot(files, folder, offset)
     except (CorruptRecord, StorageError) as error:  # the caller takes an older one
@@ -204,10 +204,8 @@ def _note_from(
                 has_name = is_named(found.header.producer_id)
                 producers.note(found.header, account=account_in(file, found) if has_name else None)
         except CorruptRecord as error:
-            # A producer may have gone on in what cannot be read: with its old sequence a duplicate
-            # would be taken for the next batch. An unknown one has to begin a new epoch.
             logger.warning("producers forgotten: segment=%s reason=%s", segment.path, error)
-            producers.forget_all()
+            producers.on_unread(segment.end_offset)
             if error.offset is None:  # inside of the batch at `offset`
                 error.offset = offset
             unread.append(without_frames(error))
@@ -270,9 +268,6 @@ class KnownProducers:
         """What did not decode when the batches were last read, each with its offset; once."""
         unread, self._unread = self._unread, []
         return unread
-
-    def admission(self, now: float) -> Admission:
-        return Admission(self.now, now)
 
     # -- snapshots -------------------------------------------------------------------------
 

@@ -35,12 +35,14 @@ from raftmq.model import (
     TimestampOffset,
     TimestampType,
 )
+from raftmq.partition.admission import Admission, no_transactions
 from raftmq.partition.storage.durability import DurableEnd
 from raftmq.partition.storage.entries import read_waiting
 from raftmq.partition.storage.incoming import (
     Placement,
     check_named_format,
     place_fence,
+    place_markers,
     place_produced,
     place_replicated,
 )
@@ -48,6 +50,7 @@ from raftmq.partition.storage.retention import SegmentAge, retained_start_offset
 from raftmq.partition.storage.rot import ROT_MARK, ROTTEN_MAX
 from raftmq.partition.storage.segment import Segment, log_path
 from raftmq.partition.storage.work import DAMAGE_MARK, Flush, LogStartOver, LogTrim, Truncation
+from raftmq.wire.batch.control import ControlType
 from raftmq.wire.batch.header import check_batch
 from raftmq.wire.batch.records import RecordBatch
 
@@ -56,12 +59,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from raftmq.disk.files import Files
-    from raftmq.partition.producers import ProducerState
+    from raftmq.partition.sequences import ProducerState
     from raftmq.partition.storage.entries import ReadBytes
     from raftmq.partition.storage.rot import Rot
     from raftmq.partition.storage.segment import BatchStart, FoundBatch
     from raftmq.partition.storage.work import FoundLog
     from raftmq.partition.tail import LogTail
+    from raftmq.partition.transactions import (
+        EndedTransaction,
+        MarkerWanted,
+        OutcomeOf,
+        Transactions,
+    )
     from raftmq.topic_config import TopicConfig
     from raftmq.wire.batch.header import Buffer
 
@@ -118,7 +127,7 @@ class PartitionLog:
         self._unsynced_sealed: list[Segment] = []
         self._names_are_unsynced = True  # recovery may have created files
         self._epochs_are_unsynced = False
-        self._is_being_cut = False
+        self.is_being_cut = False  # nothing may be appended
         # Of what its leader has appended, while it has followers; kept by the replica.
         self.tail: LogTail | None = None
         # Counts cuts and trims: a worker thread's result is void if this has changed meanwhile.
@@ -209,6 +218,11 @@ class PartitionLog:
 
         return self.segments[max(index, 0)]
 
+    @property
+    def transactions(self) -> Transactions:
+        """Those in the log up to its end."""
+        return self.producers.now.transactions
+
     # -- appending -------------------------------------------------------------------------
 
     def assign_epoch(self, leader_epoch: int) -> None:
@@ -224,17 +238,28 @@ class PartitionLog:
         if self._epochs_are_unsynced:  # an epoch without an append must be synced, too
             self._notify_dirty()
 
-    def append(self, buffer: Buffer, *, leader_epoch: int, now_ms: int, now: float) -> Appended:
+    def append(
+        self,
+        buffer: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        now: float,
+        outcome_of: OutcomeOf = no_transactions,
+        has_acks_all: bool = True,
+    ) -> Appended:
         """Append a producer's batches as their leader, in one write: either all except duplicates,
         or none.
 
         Args:
             now_ms: the broker's wall clock; `now` its monotonic clock in seconds.
+            outcome_of, has_acks_all: see `Admission`.
 
         Raises:
             CorruptRecord, InvalidRecord, InvalidTimestamp, MessageTooLarge: nothing was appended.
             FencedLeaderEpoch: a later epoch is known; nothing was appended.
-            RaftmqError: see `Admission.original_offset`; nothing was appended.
+            RaftmqError, EarlierTransactionDecided: see `Admission.original_offset`; nothing was
+                appended.
             StorageError: unknown what was written; the log is offline.
         """
         self._check_writable()
@@ -246,7 +271,9 @@ class PartitionLog:
             leader_epoch=leader_epoch,
             config=self.config,
             now_ms=now_ms,
-            admission=self.producers.admission(now),
+            admission=Admission(
+                self.producers.now, now, outcome_of=outcome_of, has_acks_all=has_acks_all
+            ),
         )
         if not placement.duplicates:  # the usual case
             appended = self._append(placement, now)
@@ -279,7 +306,7 @@ class PartitionLog:
         self._check_writable()
         self._check_epoch(leader_epoch)
         check_named_format(self.config)
-        following = self.producers.admission(now).fence(
+        following = Admission(self.producers.now, now).fence(
             producer_id, generation, partition_count=partition_count
         )
         placement = place_fence(
@@ -290,6 +317,18 @@ class PartitionLog:
             now_ms=now_ms,
         )
         return Fenced(following, self._append(placement, now).end_offset)
+
+    def append_markers(
+        self, wanted: Sequence[MarkerWanted], *, leader_epoch: int, now_ms: int, now: float
+    ) -> Appended:
+        """Append markers, at least one, as their leader; errors as in `append_fence`."""
+        self._check_writable()
+        self._check_epoch(leader_epoch)
+        place = self.active.end
+        placement = place_markers(
+            wanted, place=place, leader_epoch=leader_epoch, now_ms=now_ms, config=self.config
+        )
+        return self._append(placement, now)
 
     def append_replicated(self, buffer: Buffer, *, leader_epoch: int, now: float) -> Appended:
         """Append a leader's bytes as they are; errors as in `append`."""
@@ -333,7 +372,13 @@ class PartitionLog:
         for _, header in placement.batches:
             # Most batches have no producer id: one comparison.
             if header.producer_id != NO_PRODUCER_ID:
-                self.producers.now.note(header, now, accounts.get(header.base_offset))
+                offset = header.base_offset
+                ended = self.producers.now.note(header, now, accounts.get(offset))
+                if ended and placement.markers.get(offset) is ControlType.ABORT:
+                    self._note_aborted(ended)
+
+    def _note_aborted(self, ended: EndedTransaction) -> None:
+        """An abort marker was appended, for a transaction that was open: readers need to know."""
 
     def doubt(self, error: RaftmqError) -> None:
         """A read failed with `error`: have the batch checked on the disk (decision 0027)."""
@@ -351,7 +396,7 @@ class PartitionLog:
             self.on_dirty(self)
 
     def _check_online(self) -> None:
-        assert not self._is_being_cut, "nothing else while the log is being cut"
+        assert not self.is_being_cut, "nothing else while the log is being cut"
         if self.offline_reason:
             raise StorageError(f"{self.name} is offline: {self.offline_reason}")
 
@@ -374,7 +419,7 @@ class PartitionLog:
     def go_offline(self, error: RaftmqError) -> StorageError:
         """Acknowledge nothing from now on: only a new opening shows what the disk really has."""
         if not self.offline_reason:  # the first error is the cause, later ones follow from it
-            self.offline_reason, self.is_half_cut = str(error), self._is_being_cut
+            self.offline_reason, self.is_half_cut = str(error), self.is_being_cut
             logger.error("log goes offline: log=%s reason=%s", self.name, error)
             self._notify_dirty()  # the flusher wakes those who wait, with this error
         return StorageError(f"{self.name} is offline: {self.offline_reason}")
@@ -476,12 +521,12 @@ class PartitionLog:
         rot = self.rot_at(offset)
         is_inside = rot is not None and rot.offset < offset  # headers in rot cannot be walked
         end = rot.begin if rot and is_inside else self.segments[keep - 1].start_of(offset)
-        self._is_being_cut = True
+        self.is_being_cut = True
         try:
             return self._cut(keep, end)
         except (StorageError, CorruptRecord) as error:
             # Segments and end may not agree any more; a new opening sorts it out.
-            self._is_being_cut = False
+            self.is_being_cut = False
             raise self.go_offline(error) from error
 
     def _cut(self, keep: int, end: BatchStart) -> Truncation:
@@ -526,7 +571,7 @@ class PartitionLog:
             StorageError: the log is offline.
         """
         self._check_online()
-        self._is_being_cut = True
+        self.is_being_cut = True
         self.changes += 1
         self.tail = None
         removed = [*self.segments, *(self.damage.behind if self.damage else ())]
@@ -547,7 +592,7 @@ class PartitionLog:
 
     def end_truncate(self) -> None:
         self.producers.end_cut()
-        self._is_being_cut = False
+        self.is_being_cut = False
         self.doubt_unread()
 
     def _cut_epochs(self, end_offset: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.errors import CorruptRecord
-from raftmq.partition.producers import ProducerState, noted
+from raftmq.partition.sequences import NO_OFFSET, ProducerState, noted
 from raftmq.partition.storage.known_producers import (
     list_snapshots,
     load_snapshot,
@@ -48,7 +48,7 @@ class ProducerCheck:
     def _load(self, files: Files, offset: int) -> list[Remembered] | None:
         path = snapshot_path(self._folder, offset)
         try:
-            return load_snapshot(files, self._folder, offset)
+            return load_snapshot(files, self._folder, offset).remembered
         except (CorruptRecord, *READ_ERRORS) as error:
             if files.exists(path):  # else a broker has removed it just now
                 what = f"useless, the log does without it: {error}"
@@ -98,6 +98,8 @@ def _agree(producer: ProducerState, said: ProducerState | None, first_offset: in
         return not kept
     if not said.partition_count:  # only fences carry it, and this producer's was trimmed
         producer = producer._replace(partition_count=0)
-    return producer._replace(runs=()) == said._replace(runs=()) and all(
+    # A producer whose last marker is settled is a plain one again, or kept without it.
+    bare, said_bare = (each._replace(runs=(), marker_offset=NO_OFFSET) for each in (producer, said))
+    return bare == said_bare and all(
         said.offset_of(run.first_sequence, run.record_count) == run.base_offset for run in kept
     )

@@ -62,6 +62,7 @@ COMPRESSION_BITS = 0b111
 TIMESTAMP_TYPE_BIT = 1 << 3
 TRANSACTIONAL_BIT = 1 << 4
 CONTROL_BIT = 1 << 5
+MARKER_BITS = TRANSACTIONAL_BIT | CONTROL_BIT
 COLUMNS_BIT = 1 << 14
 # Any other bit is refused.
 KNOWN_BITS = COMPRESSION_BITS | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | COLUMNS_BIT
@@ -108,6 +109,11 @@ class BatchHeader(NamedTuple):
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def is_marker(self) -> bool:
+        """Whether it ends a transaction: a control batch with the bit of transactions."""
+        return self.attributes & MARKER_BITS == MARKER_BITS and self.producer_id >= 0
 
     @property
     def is_columns(self) -> bool:

@@ -446,6 +446,19 @@ def account_of(buffer: Buffer, position: int, header: BatchHeader) -> Account | 
     return RecordBatch.decode(buffer, position).control.account
 
 
+def marker_of(buffer: Buffer, position: int, header: BatchHeader) -> ControlType | None:
+    """Which marker stands whole at `position`; None: the batch is none, or one of a type that this
+    version does not know.
+
+    Raises:
+        CorruptRecord: not sound.
+    """
+    if not header.is_marker:
+        return None
+    kind = RecordBatch.decode(buffer, position).control.type
+    return kind if isinstance(kind, ControlType) else None
+
+
 def _may_be_fence(header: BatchHeader) -> bool:
     is_plain = not header.is_columns and not header.attributes & COMPRESSION_BITS
     return (

@@ -59,7 +59,7 @@ def judge_committed(host: BrokerHost) -> None:
     for replica in broker.replicas.all() if broker else ():
         start, committed = replica.log.log_start_offset, replica.high_watermark
         demand(
-            start <= committed or not replica.log.is_sound or replica.log._is_being_cut,
+            start <= committed or not replica.log.is_sound or replica.log.is_being_cut,
             f"{host.name}: {replica.log.name} starts at {start}, committed is up to {committed}",
         )
 
@@ -71,7 +71,7 @@ def log_starts(host: BrokerHost) -> dict[str, int]:
     return {
         replica.log.name: replica.log.log_start_offset
         for replica in host.broker.replicas.all()
-        if replica.log.is_sound and not replica.log._is_being_cut
+        if replica.log.is_sound and not replica.log.is_being_cut
     }
 
 

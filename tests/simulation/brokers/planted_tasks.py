@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from raftmq.broker.requests import producer_fencing as requests
 from raftmq.broker.requests.produce import PendingAcknowledgements
 from raftmq.partition import producers
-from raftmq.partition.producers import Admission
+from raftmq.partition.admission import Admission
 from raftmq.partition.producers import fenced as real_fenced
 from raftmq.partition.storage import log
 
 if TYPE_CHECKING:
-    from raftmq.partition.producers import ProducerState
+    from raftmq.partition.sequences import ProducerState
     from raftmq.partition.storage.incoming import Placement
     from raftmq.wire.batch.header import Account, BatchHeader
     from tests.simulation.planting import Patch

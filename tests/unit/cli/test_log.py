@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 from raftmq.cli.main import main
 from raftmq.model import Compression, RecordFormat
 from raftmq.partition.producer_format import pack_snapshot
-from raftmq.partition.producers import ProducerState, Remembered, SequenceRun
+from raftmq.partition.producers import Remembered
+from raftmq.partition.sequences import ProducerState, SequenceRun
 from raftmq.partition.storage.known_producers import snapshot_path
 from raftmq.wire.batch.control import ControlType
 from raftmq.wire.batch.header import Account, named_producer_id

@@ -13,17 +13,9 @@ from raftmq.errors import (
     TooManyProducers,
     UnknownProducerId,
 )
-from raftmq.partition.producers import (
-    GENERATION_RECORDS_MAX,
-    Admission,
-    ProducerCacheLimits,
-    ProducerLimits,
-    Producers,
-    ProducerState,
-    Remembered,
-    SequenceRun,
-    fenced,
-)
+from raftmq.partition.admission import Admission
+from raftmq.partition.producers import ProducerCacheLimits, ProducerLimits, Producers, Remembered
+from raftmq.partition.sequences import GENERATION_RECORDS_MAX, ProducerState, SequenceRun, fenced
 from raftmq.wire.batch.header import CONTROL_BIT, NAMED_FIRST, Account, BatchHeader
 
 NAMED = NAMED_FIRST + 3
@@ -264,7 +256,7 @@ def test_names_are_known_for_longer_than_numbers() -> None:
     producers.note(header(0, producer_id=5), 0.0)
     producers.forget_idle(DAY + 1)
     assert (5 in producers, NAMED in producers) == (False, True)
-    later = Producers(producers.picture().remembered())
+    later = Producers(producers.picture().saved().remembered)
     later.forget_idle(0.0)
     later.forget_idle(13 * DAY - 2)
     assert NAMED in later
@@ -280,7 +272,7 @@ def test_numbers_never_push_names_out() -> None:
     fence(producers, name=NAMED + 1)
     for number in range(9):
         producers.note(header(0, producer_id=number), 0.0)
-    remembered = [each.producer_id for each in producers.picture().remembered()]
+    remembered = [each.producer_id for each in producers.picture().saved().remembered]
     assert remembered == [7, 8, NAMED, NAMED + 1]
     fence(producers, name=NAMED + 2, now=DAY)
     assert list(producers.picture().known) == [7, 8, NAMED + 1, NAMED + 2]
@@ -316,4 +308,4 @@ def test_idle_is_kept_across_lives() -> None:
         Remembered(8, ProducerState(0, 1), 10.0),
         Remembered(NAMED, ProducerState(0, 1, (), 0), 90.0),
     ]
-    assert Producers(some).picture().remembered() == some
+    assert Producers(some).picture().saved().remembered == some

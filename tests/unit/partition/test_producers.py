@@ -13,18 +13,9 @@ from raftmq.errors import (
     TooManyProducers,
     UnknownProducerId,
 )
-from raftmq.partition.producers import (
-    RUN_RECORDS_MAX,
-    SEQUENCES,
-    Admission,
-    ProducerCacheLimits,
-    ProducerLimits,
-    Producers,
-    ProducerState,
-    Remembered,
-    SequenceRun,
-    after,
-)
+from raftmq.partition.admission import Admission
+from raftmq.partition.producers import ProducerCacheLimits, ProducerLimits, Producers, Remembered
+from raftmq.partition.sequences import RUN_RECORDS_MAX, SEQUENCES, ProducerState, SequenceRun, after
 from raftmq.wire.batch.header import CONTROL_BIT, BatchHeader
 
 PRODUCER = 7
@@ -200,8 +191,11 @@ def test_idle_is_who_was_so_while_somebody_watched() -> None:
     producers.note(header(0, producer_id=9))
     assert asked(producers, header(10), now=5_000_000.0) == [None]
     producers.forget_idle(5_010_000.0)
-    assert [each.producer_id for each in producers.picture().remembered()] == [8, 9]
-    assert [each.idle_seconds for each in producers.picture().remembered()] == [10_010, 10_000]
+    assert [each.producer_id for each in producers.picture().saved().remembered] == [8, 9]
+    assert [each.idle_seconds for each in producers.picture().saved().remembered] == [
+        10_010,
+        10_000,
+    ]
 
 
 LIMITS = ProducerLimits(plain=ProducerCacheLimits(3, idle_seconds_max=86_400, spare_seconds=60))
@@ -231,7 +225,7 @@ def test_the_idlest_makes_room() -> None:
     assert asked(producers, newcomer, now=70.0) == [None]
     assert 1 in producers
     producers.note(newcomer, 70.0)
-    assert [each.producer_id for each in producers.picture().remembered()] == [2, 3, 4]
+    assert [each.producer_id for each in producers.picture().saved().remembered] == [2, 3, 4]
 
 
 def test_several_new_producers_need_room_for_each() -> None:
@@ -251,7 +245,7 @@ def test_a_picture_stands_still() -> None:
     picture = producers.picture()
     producers.note(header(40, base_offset=510), 5.0)
     producers.note(header(0, producer_id=8), 5.0)
-    [remembered] = picture.remembered()
+    [remembered] = picture.saved().remembered
     assert remembered == Remembered(
         PRODUCER, ProducerState(0, 40, (SequenceRun(0, 100, 30), SequenceRun(30, 500, 10))), 0
     )

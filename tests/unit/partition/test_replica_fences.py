@@ -13,7 +13,7 @@ from raftmq.errors import (
     NotLeaderOrFollower,
     ProducerFenced,
 )
-from raftmq.partition.producers import ProducerState
+from raftmq.partition.sequences import ProducerState
 from raftmq.partition.storage.log import Fenced
 from raftmq.wire.batch.header import Account, named_producer_id
 from raftmq.wire.batch.records import encode_batch

@@ -13,7 +13,7 @@ from tests.simulation.producer_reference import producers_in
 from tests.unit.storage.batches import NOW_MS
 
 if TYPE_CHECKING:
-    from raftmq.partition.producers import ProducerState
+    from raftmq.partition.sequences import ProducerState
     from raftmq.partition.storage.log import Appended, PartitionLog
     from raftmq.partition.storage.recovery import Past
     from raftmq.partition.storage.work import LogStartOver, LogTrim, Truncation

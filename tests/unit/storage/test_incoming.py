@@ -14,7 +14,8 @@ from raftmq.errors import (
     UnsupportedCompression,
 )
 from raftmq.model import RecordFormat, TimestampType
-from raftmq.partition.producers import Admission, Producers
+from raftmq.partition.admission import Admission
+from raftmq.partition.producers import Producers
 from raftmq.partition.storage.incoming import Placement, place_produced, place_replicated
 from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.control import ControlType

@@ -14,7 +14,7 @@ from raftmq.errors import (
     StorageError,
     UnknownProducerId,
 )
-from raftmq.partition.producers import ProducerState, SequenceRun
+from raftmq.partition.sequences import ProducerState, SequenceRun
 from raftmq.partition.storage import incoming
 from raftmq.partition.storage.known_producers import list_snapshots
 from raftmq.partition.storage.log import Appended, PartitionLog

@@ -20,7 +20,7 @@ from tests.unit.storage.directories import Disk, opened
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from raftmq.partition.producers import ProducerState
+    from raftmq.partition.sequences import ProducerState
     from raftmq.partition.storage.log import PartitionLog
 
 SMALL = TopicConfig(segment_bytes=600, index_interval_bytes=100)

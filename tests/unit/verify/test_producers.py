@@ -9,7 +9,8 @@ import pytest
 
 from raftmq.disk.files import OsFiles
 from raftmq.partition.producer_format import pack_snapshot
-from raftmq.partition.producers import ProducerState, Remembered, SequenceRun
+from raftmq.partition.producers import Remembered
+from raftmq.partition.sequences import ProducerState, SequenceRun
 from raftmq.partition.storage.known_producers import list_snapshots, load_snapshot, snapshot_path
 from raftmq.partition.storage.recovery import open_log
 from raftmq.partition.verify.partition import verify_partition
@@ -86,7 +87,7 @@ def test_a_snapshot_that_says_something_else_is_an_error(folder: Path) -> None:
     """Sound, and wrong: a sequence that was not reached, a place where something else stands, a
     producer that never wrote."""
     path = newest(folder)
-    known = load_snapshot(FILES, folder, END)
+    known = load_snapshot(FILES, folder, END).remembered
     wrong = known[0].producer._replace(next_sequence=90)
     rewrite(path, known[0]._replace(producer=wrong), known[1])
     [complaint] = complaints(folder)
@@ -120,7 +121,7 @@ def with_names(folder: Path) -> list[Remembered]:
         log.append(batch, leader_epoch=0, now_ms=NOW_MS, now=0.0)
     flush(log)
     end = log.log_end_offset
-    remembered = log.producers.now.picture().remembered()
+    remembered = log.producers.now.picture().saved().remembered
     snapshot_path(folder, end).write_bytes(pack_snapshot(end, remembered))
     return remembered
 
@@ -156,7 +157,7 @@ def test_a_count_of_partitions_whose_fence_is_gone(folder: Path) -> None:
     )
     log.append_replicated(batch, leader_epoch=0, now=0.0)
     flush(log)
-    *others, named = log.producers.now.picture().remembered()
+    *others, named = log.producers.now.picture().saved().remembered
     assert named.producer.partition_count == 0
     snapshot_path(folder, log.log_end_offset).write_bytes(b"")
     counted = named._replace(producer=named.producer._replace(partition_count=3))
