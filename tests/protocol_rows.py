@@ -97,8 +97,9 @@ def _type(info: inspect.Type) -> str:
             return _NUMBERS.get((least, most)) or f"{_number(least)} to {_number(most)}"
         case inspect.FloatType(ge=least, le=most):
             return f"float from {least:g} to {most:g}".replace("e+0", "e")
-        case inspect.StrType(max_length=most):
-            return "name" if most == NAME_CHARS_MAX else f"str of {most:,}"
+        case inspect.StrType(min_length=least, max_length=most):
+            kind = "name" if most == NAME_CHARS_MAX else f"str of {most:,}"
+            return f"{kind} of {least} or more" if least else kind
         case inspect.BytesType(min_length=least, max_length=most):
             return "id" if least == most == ID_BYTES else f"bin of {most:,}"
         case inspect.StructType(cls=kind):

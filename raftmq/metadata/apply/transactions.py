@@ -214,7 +214,7 @@ def _end(
     state = draft.transaction(name)
     if state is None:
         message = f"transaction {name} is not known (any more): open it again"
-        return EndOutcome(place, ErrorCode.INVALID_PRODUCER_ID_MAPPING, message)
+        return EndOutcome(place, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, message)
     is_present = _asked(end) == (state.producer_id, state.producer_epoch)
     if is_present and (refusal := _ids_refusal(draft, state)) is not None:
         return EndOutcome(place, refusal.code, refusal.message)

@@ -86,8 +86,8 @@ def _value(info: inspect.Type, random: Random) -> Any:
 
 def _sized(info: inspect.Type, random: Random) -> Any:
     match info:
-        case inspect.StrType(max_length=most):
-            return "".join(random.choices(CHARACTERS, k=_length(0, most, random)))
+        case inspect.StrType(min_length=least, max_length=most):
+            return "".join(random.choices(CHARACTERS, k=_length(least or 0, most, random)))
         case inspect.BytesType(min_length=least, max_length=most):
             return random.randbytes(_length(least or 0, most, random))
         case inspect.VarTupleType(item_type=item, min_length=least):
