@@ -206,11 +206,17 @@ def offset_refusal(group: str, commit: StoredOffset) -> Refused | None:
     return None
 
 
+def group_name_refusal(group: str) -> Refused | None:
+    if 1 <= len(group) <= GROUP_CHARS_MAX:
+        return None
+    message = f"group name of {len(group)} characters: allowed are 1 to {GROUP_CHARS_MAX}"
+    return Refused(ErrorCode.INVALID_GROUP_ID, message)
+
+
 def _group_refusal(draft: Draft, group: str, slot_epoch: int) -> Refused | None:
     """Why a coordinator with `slot_epoch` may not change `group`; None if it may."""
-    if not 1 <= len(group) <= GROUP_CHARS_MAX:
-        message = f"group name of {len(group)} characters: allowed are 1 to {GROUP_CHARS_MAX}"
-        return Refused(ErrorCode.INVALID_GROUP_ID, message)
+    if (refusal := group_name_refusal(group)) is not None:
+        return refusal
     number = slot_of(group)
     slot = draft.slot(number)
     # The slot is assigned, and in the epoch that the coordinator knows.
