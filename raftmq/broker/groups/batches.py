@@ -1,12 +1,13 @@
 """Commit batching: which offset commits share one command, and each commit's part of the result.
 
 Pure. Of several commits for a partition the last one counts. A commit that expects an offset does
-not share its partition: other commits of it go into another command, before or after.
+not share its partition: other commits of it go into another command, before or after. What a line
+needs of a batch is here, too: ends of transactions have batches of their own.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from raftmq.errors import RaftmqError
 from raftmq.metadata.apply.limits import EXPECTED_COMMITS_MAX
@@ -46,7 +47,30 @@ class PipelineEntry:
         self.is_sent = self.is_withdrawn = False
 
 
-class Commits(PipelineEntry):
+class Batch(Protocol):
+    """What entries of one kind share: a command, and its result."""
+
+    def maybe_add(self, entry: Any) -> bool:  # noqa: ANN401  # an entry of this batch's kind
+        """False: it belongs into the next batch. The first entry always fits."""
+        ...
+
+    def command(self, *, slot: int, slot_epoch: int) -> AnyCommand: ...
+
+    def part_of(self, result: AnyResult, entry: Any) -> Outcome:  # noqa: ANN401  # as above
+        """What the result of the command is to one of its entries."""
+        ...
+
+
+class SharedEntry(PipelineEntry):
+    """Goes together with others of its kind, in their order."""
+
+    __slots__ = ()
+
+    def new_batch(self) -> Batch:
+        raise NotImplementedError
+
+
+class Commits(SharedEntry):
     """Offsets of one group, each partition once. `OffsetsCommitted` names those refused."""
 
     __slots__ = ("commits", "group")
@@ -57,8 +81,11 @@ class Commits(PipelineEntry):
         super().__init__(tell, sum(map(size_of, commits)))
         self.group, self.commits = group, tuple(commits)
 
+    def new_batch(self) -> CommitBatch:
+        return CommitBatch()
 
-class GroupChange(PipelineEntry):
+
+class LoneCommand(PipelineEntry):
     """One command, alone."""
 
     __slots__ = ("command",)
@@ -97,21 +124,16 @@ BATCH_COMMITS_MAX = 4_000  # applying a command blocks every node for as long
 
 
 class CommitBatch:
-    """Attributes:
-    entries: whose commits are in it, in order.
-    """
-
     def __init__(self) -> None:
-        self.entries: list[Commits] = []
+        self._is_empty = True
         self._groups: dict[str, dict[tuple[bytes, int], StoredOffset]] = {}
         self._size = self._count = self._expected = 0
 
     def maybe_add(self, entry: Commits) -> bool:
-        """False: it belongs into the next batch. The first entry always fits."""
         known = self._groups.get(entry.group, {})
         expected = sum(commit.expected is not None for commit in entry.commits)
         # The first one must fit, or it would stay in line for ever.
-        if self.entries and not (
+        if not self._is_empty and not (
             self._has_room(entry, expected) and _can_share(known, entry.commits)
         ):
             return False
@@ -124,7 +146,7 @@ class CommitBatch:
             self._count += before is None
             known[key] = commit
         self._expected += expected
-        self.entries.append(entry)
+        self._is_empty = False
         return True
 
     def _has_room(self, entry: Commits, expected: int) -> bool:
@@ -140,32 +162,41 @@ class CommitBatch:
         ]
         return CommitOffsets(slot, slot_epoch, tuple(groups))
 
+    def part_of(self, result: AnyResult, entry: Commits) -> OffsetsCommitted:
+        assert isinstance(result, OffsetsCommitted), f"{result} to commits"
+        # The usual case: nothing was refused, and nothing needs to be sorted out.
+        if not result.refused:
+            return result
+        own = {(commit.topic_id, commit.partition) for commit in entry.commits}
+        return OffsetsCommitted(
+            tuple(
+                one
+                for one in result.refused
+                if one.group == entry.group and (one.topic_id, one.partition) in own
+            )
+        )
 
-def batch_of(line: Iterable[PipelineEntry]) -> CommitBatch:
-    """As much of the front of the line as goes into one command."""
-    batch = CommitBatch()
-    for entry in line:
+
+def shared_by(line: Iterable[PipelineEntry]) -> tuple[Batch, int]:
+    """As much of the front of the line as goes into one command, and how many entries that is,
+    withdrawn ones among them included. The first one is shared.
+    """
+    batch: Batch | None = None
+    kind: type[PipelineEntry] | None = None
+    count = 0
+    for place, entry in enumerate(line, 1):
         if entry.is_withdrawn:  # its sender gave up: skipped, and dropped with the others
             continue
         # Order: a change or decision in between has to be applied in between.
-        if not isinstance(entry, Commits) or not batch.maybe_add(entry):
+        if not isinstance(entry, SharedEntry) or kind not in (None, type(entry)):
             break
-    return batch
-
-
-def part_of(result: OffsetsCommitted, entry: Commits) -> OffsetsCommitted:
-    """The part of the command's result that concerns this entry."""
-    # The usual case: nothing was refused, and nothing needs to be sorted out.
-    if not result.refused:
-        return result
-    own = {(commit.topic_id, commit.partition) for commit in entry.commits}
-    return OffsetsCommitted(
-        tuple(
-            one
-            for one in result.refused
-            if one.group == entry.group and (one.topic_id, one.partition) in own
-        )
-    )
+        if batch is None:
+            batch, kind = entry.new_batch(), type(entry)
+        if not batch.maybe_add(entry):
+            break
+        count = place
+    assert batch is not None, "the first entry is a shared one, and not withdrawn"
+    return batch, count
 
 
 def _can_share(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NoReturn, assert_never
 
 import trio
 
-from raftmq.broker.groups.batches import GroupChange
+from raftmq.broker.groups.batches import LoneCommand
 from raftmq.broker.groups.group import Group
 from raftmq.broker.groups.phases import AnswerRequest, SavePlan
 from raftmq.broker.groups.pipeline import Pipeline, SlotOwnership
@@ -142,14 +142,19 @@ class OwnedSlot:
     """One slot while this broker coordinates it.
 
     Attributes:
+        pipeline: of changes of its groups.
+        transactions: of changes of its transaction ids: a line of their own, so that they do not
+            break up the batches of commits.
         groups: in memory: those with members, or with some about to join.
         outsiders: senders of commits in the other groups.
         order: of the changes that were put in line.
         is_loaded: it takes requests.
     """
 
-    def __init__(self, ownership: SlotOwnership, pipeline: Pipeline) -> None:
-        self.ownership, self.pipeline = ownership, pipeline
+    def __init__(
+        self, ownership: SlotOwnership, pipeline: Pipeline, transactions: Pipeline
+    ) -> None:
+        self.ownership, self.pipeline, self.transactions = ownership, pipeline, transactions
         self.slot, self.slot_epoch = ownership.slot, ownership.slot_epoch
         self.groups: dict[str, CoordinatedGroup] = {}
         self.outsiders, self.order = Outsiders(), ChangeOrder()
@@ -189,7 +194,10 @@ class Slots:
             for number, epoch in sorted(wanted)
             if number not in self._owned
         ]
-        given = [OwnedSlot(each, self._open_pipeline(each)) for each in ownerships]
+        given = [
+            OwnedSlot(each, self._open_pipeline(each), self._open_pipeline(each))
+            for each in ownerships
+        ]
         self._owned.update((slot.slot, slot) for slot in given)
         return given, gone
 
@@ -216,22 +224,22 @@ class Slots:
             return None
         return self._owned.pop(lost.slot)
 
-    def find(self, group: str, slot_epoch: int = NOT_SAID) -> OwnedSlot:
-        """The slot of a group, if this broker owns it under that epoch.
+    def find(self, name: str, slot_epoch: int = NOT_SAID, *, what: str = "group") -> OwnedSlot:
+        """The slot of a group, or of a transaction id, if this broker owns it under that epoch.
 
         Raises:
             NotCoordinator: it does not.
             CoordinatorLoadInProgress: it does since a moment ago.
         """
-        slot = self._owned.get(slot_of(group))
+        slot = self._owned.get(slot_of(name))
         # Another broker's, or asked for under another ownership.
         if slot is None or is_of_another_tenure(slot_epoch, slot.slot_epoch):
             raise NotCoordinator(
-                f"group {group}: broker {self._broker_id} does not coordinate it: look it up again"
+                f"{what} {name}: broker {self._broker_id} does not coordinate it: look it up again"
             )
         if not slot.is_loaded:  # its groups are incomplete until the barrier has returned
             raise CoordinatorLoadInProgress(
-                f"group {group}: broker {self._broker_id} has just become its coordinator: ask"
+                f"{what} {name}: broker {self._broker_id} has just become its coordinator: ask"
                 " again in a moment"
             )
         return slot
@@ -432,6 +440,7 @@ class GroupCoordinator:
             self._let_go(slot)
         for slot in given:
             self._nursery.start_soon(slot.pipeline.run)
+            self._nursery.start_soon(slot.transactions.run)
         if given:  # one read barrier for all new slots
             self._nursery.start_soon(self._load, given)
 
@@ -454,6 +463,7 @@ class GroupCoordinator:
         """Members that wait get an error at once, and look up the new coordinator."""
         logger.debug("slot let go: slot=%d epoch=%d", slot.slot, slot.slot_epoch)
         slot.pipeline.abandon()
+        slot.transactions.abandon()
         error = NotCoordinator(f"slot {slot.slot} belongs to another broker now: look it up again")
         for hosted in slot.groups.values():
             self._answer(hosted.group.abandon(error))
@@ -573,7 +583,7 @@ class GroupCoordinator:
         command = save.command(slot_epoch=slot.slot_epoch, changed_at_ms=self.now_ms())
         # Nothing is saved any more: the next coordinator loads what was saved before.
         if not slot.pipeline.is_lost:
-            entry = GroupChange(command, partial(self._on_saved, slot, hosted, save))
+            entry = LoneCommand(command, partial(self._on_saved, slot, hosted, save))
             # `is_owed`: members wait for it, so a full pipeline must not refuse it.
             slot.pipeline.put(entry, is_owed=True)
             slot.order.note(save.group, slot.pipeline.newest)

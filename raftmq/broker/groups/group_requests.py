@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from raftmq.broker.groups.batches import GroupChange
+from raftmq.broker.groups.batches import LoneCommand
 from raftmq.broker.groups.checks import (
     check_memberless,
     check_name,
@@ -160,7 +160,7 @@ class GroupRequests:
             slot = self._coordinator.slots.find(name, request.slot_epoch)
             check_memberless(slot, name)
             check_unchanged(slot, name, request.last_change)
-            waiting = PendingEntry(partial(GroupChange, DeleteGroup(slot.slot_epoch, name)))
+            waiting = PendingEntry(partial(LoneCommand, DeleteGroup(slot.slot_epoch, name)))
             slot.pipeline.put(waiting.entry)
         except RaftmqError as error:  # each group has its own error
             return error

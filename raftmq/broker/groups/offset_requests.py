@@ -15,7 +15,7 @@ import trio
 from immutables import Map
 
 from raftmq.broker.groups import commit
-from raftmq.broker.groups.batches import Commits, Decision, GroupChange
+from raftmq.broker.groups.batches import Commits, Decision, LoneCommand
 from raftmq.broker.groups.checks import check_name, check_unchanged, told
 from raftmq.broker.groups.pipeline import PendingEntry
 from raftmq.errors import (
@@ -191,7 +191,7 @@ class OffsetRequests:
             read = self._topics_read(slot, request.group)
             wanted = tuple(key for key in keys if key.topic_id not in read)
             command = DeleteOffsets(slot.slot_epoch, request.group, wanted)
-            waiting = PendingEntry(partial(GroupChange, command))
+            waiting = PendingEntry(partial(LoneCommand, command))
             # Put in line at once: a check after a wait could be overtaken by a commit.
             slot.pipeline.put(waiting.entry)
         except RaftmqError as error:

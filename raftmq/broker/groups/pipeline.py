@@ -1,8 +1,9 @@
-"""Command pipeline of a slot: group changes applied one command at a time, in order of arrival.
+"""Command pipeline of a slot: changes applied one command at a time, in order of arrival.
 
-Owns the line of a slot. One command is in flight; commits that come meanwhile share the next one.
-A command is repeated under the same id until its outcome is certain or the slot is lost: so a late
-command can never overtake one that came after it (decision 0021).
+Owns a line of a slot: that of its groups, or that of its transaction ids. One command is in flight;
+commits that come meanwhile share the next one. A command is repeated under the same id until its
+outcome is certain or the slot is lost: so a late command can never overtake one that came after it
+(decision 0021).
 
     certainly not applied   it stays in line, and may be withdrawn; then again
     possibly applied        again, under the same id
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from raftmq.broker.groups.batches import Commits, Decision, GroupChange, batch_of, part_of
+from raftmq.broker.groups.batches import Decision, LoneCommand, shared_by
 from raftmq.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
@@ -32,7 +33,6 @@ from raftmq.metadata.commands import (
     CommitOffsets,
     DeleteGroup,
     Done,
-    OffsetsCommitted,
     Refused,
 )
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from raftmq.broker.controller_link import ControllerLink
-    from raftmq.broker.groups.batches import Outcome, PipelineEntry
+    from raftmq.broker.groups.batches import Batch, Outcome, PipelineEntry
     from raftmq.metadata.commands import AnyCommand, AnyResult
     from raftmq.metadata.image import MetadataImage
 
@@ -178,17 +178,16 @@ class Pipeline:
         if not self._line:  # all of them were withdrawn
             return
         first = self._line[0]
-        # Three kinds of entries: decisions, single commands, and commits, which share one.
+        # Three kinds of entries: decisions, single commands, and those that share one.
         if isinstance(first, Decision):
             await self._decide(first)  # a read barrier, then the command that it leads to
-        elif isinstance(first, GroupChange):  # a saved group or a deletion stands alone
+        elif isinstance(first, LoneCommand):  # a saved group or a deletion stands alone
             await self._carry(first.command, 1)
         else:
-            batch = batch_of(self._line)
-            count = 1 + list(self._line).index(batch.entries[-1])
+            batch, count = shared_by(self._line)
             ownership = self._ownership
             command = batch.command(slot=ownership.slot, slot_epoch=ownership.slot_epoch)
-            await self._carry(command, count)
+            await self._carry(command, count, batch)
 
     def _drop_withdrawn(self) -> None:
         while self._line and self._line[0].is_withdrawn:
@@ -210,7 +209,7 @@ class Pipeline:
         elif not await self._carry(command, 1):
             self._settle_front(1, self._unavailable())  # the image is too old to try again with
 
-    async def _carry(self, command: AnyCommand, count: int) -> bool:
+    async def _carry(self, command: AnyCommand, count: int, batch: Batch | None = None) -> bool:
         """Carry out the command of the first `count` entries; False if it was not applied."""
         # From here on an entry cannot be withdrawn with certainty.
         entries = [entry for entry in islice(self._line, count) if not entry.is_withdrawn]
@@ -219,7 +218,7 @@ class Pipeline:
         # Repeated until it is certain, however long that takes.
         outcome = await self._outcome(command)
         if outcome is not None:  # applied, or refused for good
-            self._settle_front(count, outcome)
+            self._settle_front(count, outcome, batch)
             return True
         # Certainly not applied: withdrawing is possible again.
         for entry in entries:
@@ -230,17 +229,17 @@ class Pipeline:
             await trio.sleep(PAUSE_SECONDS)  # a quorum without a leader would be asked in a loop
         return False
 
-    def _settle_front(self, count: int, outcome: Outcome) -> None:
+    def _settle_front(self, count: int, outcome: Outcome, batch: Batch | None = None) -> None:
         """Remove entries before calling back: a callback may put a new one in line."""
         front = [self._line.popleft() for _ in range(min(count, len(self._line)))]
         self._bytes -= sum(entry.size for entry in front)
         self.settled += len(front)
         for entry in front:
-            # Commits share a result; each entry gets its own part.
-            if isinstance(entry, Commits) and isinstance(outcome, OffsetsCommitted):
-                _tell(entry, part_of(outcome, entry))
-            else:
+            # Of a result that they share each entry gets its own part.
+            if batch is None or entry.is_withdrawn or isinstance(outcome, RaftmqError):
                 _tell(entry, outcome)
+            else:
+                _tell(entry, batch.part_of(outcome, entry))
 
     async def _outcome(self, command: AnyCommand) -> Outcome | None:
         """The settled outcome: applied, or never will be; None if certainly not applied yet."""

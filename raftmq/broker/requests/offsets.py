@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.broker.metadata_changes import ChangeStep, plan_each
+from raftmq.broker.requests.levels import check_level
 from raftmq.errors import (
-    NotController,
     OffsetNotAvailable,
     OffsetOutOfRange,
     RaftmqError,
     RequestTimedOut,
-    UnsupportedVersion,
 )
 from raftmq.metadata.commands import FeatureLevel, PartitionId, RaiseLogStart
 from raftmq.rpc.reply import Reply
@@ -212,7 +211,10 @@ class RecordDeletion:
 
     def _plan(self, wanted: RecordsToDelete) -> Change:
         """At least the present log start: what retention has deleted must not come back either."""
-        _check_level(self._changes.image, self._voters)
+        # Older nodes would not keep the start across an election (decision 0024).
+        check_level(
+            self._changes.image, FeatureLevel.LOG_STARTS, voters=self._voters, what="deleting"
+        )
         replica = self._replicas.get(wanted.topic_id, wanted.partition)
         leader_epoch = replica.leading().leader_epoch
         # ABSENT: everything that is committed.
@@ -272,30 +274,6 @@ class RecordDeletion:
         except RaftmqError as error:  # the start stands in the quorum, so this is not a refusal
             reason = str(error)
         raise RequestTimedOut(f"{replica.log.name}: deleted, and not yet here: {reason}; ask again")
-
-
-def _check_level(image: MetadataImage, voters: Collection[int]) -> None:
-    level = FeatureLevel.LOG_STARTS
-    # Older nodes would not keep the start across an election (decision 0024).
-    if image.feature_level >= level:
-        return
-    older = sorted(b.broker_id for b in image.brokers.values() if b.feature_level_max < level)
-    unseen = sorted(set(voters) - set(image.brokers))
-    if not (older or unseen):  # all can, and the controller has not raised the level yet
-        raise NotController(
-            f"deleting needs feature level {level}, here it is {image.feature_level}, and all nodes"
-            " know it: ask again, the controller raises it in a moment"
-        )
-    way_out = (
-        f"upgrade brokers {older}; one that is gone for good counts, too: start a node of today's"
-        " version under its id"
-        if older
-        else f"voters {unseen} have not registered yet: start them"
-    )
-    raise UnsupportedVersion(
-        "records are deleted only once every voter and every broker knows how to keep them deleted"
-        f" (raftmq cluster info shows the feature level): {way_out}"
-    )
 
 
 def _committed_end(replica: Replica) -> int:
