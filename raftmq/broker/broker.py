@@ -53,6 +53,8 @@ from raftmq.broker.requests.producer_ids import ProducerIdAllocation
 from raftmq.broker.requests.proposals import ControllerRequests
 from raftmq.broker.requests.topics import TopicConfigRequests, TopicRequests
 from raftmq.broker.settings import BROKERS
+from raftmq.broker.transactions.partition_requests import PartitionTransactionRequests
+from raftmq.broker.transactions.resolving import TransactionResolving
 from raftmq.disk.files import OsFiles, allow_many_files
 from raftmq.metadata.commands import Endpoint
 from raftmq.metadata.raft.background import open_background
@@ -231,6 +233,11 @@ class Broker:
         self._expiry = OffsetExpiry(self._coordinator, self.clock.confirmed_ms)
         self._producer_ids = ProducerIdAllocation(node_id, self._link, broker_epoch=self._epoch.get)
         self.replicas = self._make_replicas(high_watermarks)
+        self._resolving = TransactionResolving(
+            self.replicas,
+            quorum,
+            catch_up=partial(self._changes.catch_up, timeout_ms=CATCH_UP_MS),
+        )
         limits = self._limits()
         self.lifetime = self._make_lifetime(logs_max=self._logs_max(limits))
         self._waiting_fetches = FetchPurgatory()
@@ -335,6 +342,7 @@ class Broker:
             voters=self.settings.voters,
         )
         yield LogDescriptions(replicas)
+        yield PartitionTransactionRequests(replicas)
         yield self.replicas.rot_watch
         yield MetadataRequests(
             quorum,
@@ -395,6 +403,7 @@ class Broker:
                 self.replicas.run,
                 self.replicas.run_ticks,
                 self.replicas.run_checkpoints,
+                self._resolving.run,
                 self.lifetime.run,
                 partial(self._directory.run_retention, self.clock.confirmed_ms),
             ):

@@ -33,6 +33,7 @@ from raftmq.errors import (
     StorageError,
     UnknownLeaderEpoch,
 )
+from raftmq.model import TransactionOutcome
 from raftmq.partition.acknowledgements import Acknowledgements, reached
 from raftmq.partition.admission import EarlierTransactionDecided
 from raftmq.partition.follower import Follower
@@ -166,6 +167,7 @@ class Replica:
         self._perform(self.leader.on_held(self.log.held_end_offset))
         self._role_began_at = trio.current_time()
         self.resolve()  # before anything is served
+        self._note_open(since=0)
         logger.debug("leads: log=%s epoch=%d", self.log.name, assignment.leader_epoch)
 
     def _keep_tail(self, assignment: Assignment) -> None:
@@ -342,6 +344,7 @@ class Replica:
             except EarlierTransactionDecided as earlier:  # one round for each producer
                 self.resolve([earlier.producer_id])
             else:
+                self._note_open(since=appended.base_offset)
                 self._on_appended(leader)
                 return appended
 
@@ -502,12 +505,15 @@ class Replica:
         `Transactions.last_stable_offset`."""
         return self.log.transactions.last_stable_offset(self.high_watermark)
 
-    def resolve(self, producer_ids: Iterable[int] | None = None) -> None:
+    def resolve(
+        self, producer_ids: Iterable[int] | None = None, *, aborts_ahead: bool = False
+    ) -> None:
         """As the leader: append a marker for each open transaction of these producers (None: of
         all) of which the metadata of this broker know what became of it.
 
         Below min.insync.replicas, too: a marker tells nobody anything before it is committed. A
-        log that fails goes offline, as with any append.
+        log that fails goes offline, as with any append. With `aborts_ahead` what these metadata
+        do not know yet is aborted, too: the caller knows that nobody has granted it.
         """
         transactions = self.log.transactions
         if not transactions.open or self.leader is None:
@@ -516,7 +522,8 @@ class Replica:
         if not self.log.is_sound or self.log.is_being_cut:
             return
         # Asked and appended in one turn: what is let in between would become part of it.
-        wanted = transactions.due(producer_ids, self._environment.outcome)
+        outcome_of = self._outcome_or_aborted if aborts_ahead else self._environment.outcome
+        wanted = transactions.due(producer_ids, outcome_of)
         if not wanted:
             return
         with suppress(StorageError):  # the log is offline, and whoever waits for it has heard
@@ -528,14 +535,28 @@ class Replica:
             )
             self._on_appended(self.leader)
 
+    def _outcome_or_aborted(self, producer_id: int, producer_epoch: int) -> TransactionOutcome:
+        outcome = self._environment.outcome(producer_id, producer_epoch)
+        is_ahead = outcome is TransactionOutcome.AHEAD
+        return TransactionOutcome.ABORTED if is_ahead else outcome
+
     def open_transactions(self) -> list[PartitionTransaction]:
-        """The one that began first comes first."""
+        """As the leader: the one that began first comes first."""
+        if self.leader is None:
+            return []
         return [
             PartitionTransaction(
                 producer_id, epoch, first_offset, max(noted_at, self._role_began_at)
             )
             for producer_id, (epoch, first_offset, noted_at) in self.log.transactions.open.items()
         ]
+
+    def _note_open(self, *, since: int) -> None:
+        """Tell the broker what begins at or behind that offset."""
+        for producer_id, transaction in reversed(self.log.transactions.open.items()):
+            if transaction.first_offset < since:  # the one that began last comes first
+                return
+            self._environment.on_open(self.key, producer_id)
 
     def is_settled(self, leader_epoch: int, producer_id: int, producer_epoch: int) -> bool:
         """Whether that transaction, which is decided, is over in this partition for ever: its

@@ -79,3 +79,5 @@ class ReplicaEnvironment(NamedTuple):
     on_doubt: Callable[[PartitionKey, int], None] = lambda _key, _offset: None
     # What this broker's newest metadata say of a producer id in one of its epochs.
     outcome: OutcomeOf = no_transactions
+    # As the leader it has something open of that producer: to be resolved once it is decided.
+    on_open: Callable[[PartitionKey, int], None] = lambda _key, _producer_id: None

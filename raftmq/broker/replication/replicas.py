@@ -18,6 +18,7 @@ import trio
 
 from raftmq.broker.replication.replica_repair import ReplicaRepair
 from raftmq.broker.replication.rot_watch import RotWatch
+from raftmq.broker.transactions.open_transactions import OpenTransactions
 from raftmq.disk.checkpoint import read_checkpoint, write_checkpoint
 from raftmq.errors import (
     NotLeaderOrFollower,
@@ -30,6 +31,7 @@ from raftmq.metadata.cluster_events import counted
 from raftmq.metadata.commands import PartitionId, RecoveryState
 from raftmq.metadata.delta import BecomeFollower, BecomeLeader, LetGo, duties, duty_of
 from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind
+from raftmq.metadata.transactions import outcome_of
 from raftmq.partition.leader import NO_LEADER, Assignment
 from raftmq.partition.replica import Replica
 from raftmq.partition.replica_environment import PartitionKey, ReplicaEnvironment
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.delta import Duty, MetadataDelta
     from raftmq.metadata.image import MetadataImage, PartitionState, TopicState
     from raftmq.metadata.quorum import MetadataQuorum
+    from raftmq.model import TransactionOutcome
     from raftmq.partition.leader import ProposeIsr
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.log import PartitionLog
@@ -171,6 +174,7 @@ class Replicas:
 
     Attributes:
         repair, rot_watch: of these very replicas; the broker runs them.
+        open_transactions: where something is open; `resolving` ends it.
     """
 
     def __init__(
@@ -201,6 +205,7 @@ class Replicas:
         # puts the replicas of repaired logs back into their roles.
         self.repair = ReplicaRepair(broker_id, self, directory, reports, peers, random)
         self.rot_watch = RotWatch(self, directory, self.repair.watch)
+        self.open_transactions = OpenTransactions()
         self._around = ReplicaEnvironment(
             broker_id,
             self._epoch_of,
@@ -208,6 +213,8 @@ class Replicas:
             following.on_held,
             self.repair.watch,
             self.rot_watch.doubt,
+            self.outcome,
+            self.open_transactions.note,
         )
 
     def _propose(self, key: PartitionKey, proposal: ProposeIsr) -> None:
@@ -261,6 +268,10 @@ class Replicas:
 
     def state_of(self, key: PartitionKey) -> PartitionState | None:
         return self._quorum.image.partitions.get(PartitionId(*key))
+
+    def outcome(self, producer_id: int, producer_epoch: int) -> TransactionOutcome:
+        """What became of a transaction, by the newest metadata: these never go back."""
+        return outcome_of(self._quorum.image, producer_id, producer_epoch)
 
     def ailing(self) -> list[Replica]:
         """Replicas whose logs are damaged, rotten somewhere, or offline, as on a full disk."""

@@ -225,6 +225,8 @@ class OpenInPartition(Body, frozen=True):
 
 
 class PartitionOpen(Body, frozen=True):
+    """`transactions`: the oldest, as many as fit into the reply, of `open_count`."""
+
     topic_id: TopicId
     partition: Partition
     error: ErrorNumber = ErrorCode.NONE
@@ -234,6 +236,7 @@ class PartitionOpen(Body, frozen=True):
     transactions: Annotated[tuple[OpenInPartition, ...], Meta(max_length=OPEN_MAX)] = ()
     leader: BrokerIdOrAbsent = ABSENT
     leader_epoch: LeaderEpochOrAbsent = ABSENT
+    open_count: Natural = 0
 
 
 class DescribeProducersReply(Body, frozen=True):

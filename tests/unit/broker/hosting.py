@@ -12,6 +12,7 @@ from raftmq.broker.lifetime import BrokerEpoch
 from raftmq.broker.replication.isr_proposals import IsrProposals
 from raftmq.broker.replication.replica_repair import DamageReports
 from raftmq.broker.replication.replicas import HighWatermarks, Replicas
+from raftmq.broker.transactions.resolving import TransactionResolving
 from raftmq.errors import ErrorCode, NotController, Unreachable
 from raftmq.metadata.commands import (
     SUPPORTED_LEVEL,
@@ -208,6 +209,7 @@ class Node:
             random=Random(broker_id),
         )
         self.repairs, self.rot_watch = self.replicas.repair, self.replicas.rot_watch
+        self.resolving = TransactionResolving(self.replicas, quorum, catch_up=self.catch_up)
 
     def propose(self, replica: Replica, proposal: ProposeIsr) -> None:
         self.wishes.append(proposal)
@@ -323,6 +325,7 @@ async def opened(
                 node.reports.run,
                 node.repairs.run,
                 node.rot_watch.run,
+                node.resolving.run,
             ):
                 nursery.start_soon(task)
             yield node

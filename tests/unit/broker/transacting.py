@@ -1,0 +1,110 @@
+"""Transactions on one broker: decided by the fake quorum, written by hand, in one line each."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.metadata.commands import (
+    EndTransactions,
+    OpenTransaction,
+    TransactionEnd,
+    TransactionOpened,
+    TransactionsEnded,
+)
+from raftmq.metadata.image import slot_of
+from raftmq.wire.batch.records import encode_batch
+from raftmq.wire.bodies import ACKS_ALL
+from tests.log_reading import read_batches
+from tests.simulation.disk import SimulatedFiles
+from tests.simulation.quorum_fake import FakeCluster
+from tests.unit.broker.hosting import TOPIC_ID, create_topic, opened, register, settle
+from tests.unit.storage.batches import NOW_MS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from raftmq.partition.replica import Replica
+    from raftmq.wire.batch.control import ControlType
+    from tests.unit.broker.hosting import Node
+
+OWNER = b"o" * 16
+ID = "billing"
+HERE = 2  # node 1 leads the quorum, so this one's metadata may lag
+
+
+@asynccontextmanager
+async def leading(*, partitions: int = 1) -> AsyncIterator[tuple[FakeCluster, Node]]:
+    """This broker leads, alone."""
+    cluster = FakeCluster()
+    await register(cluster, 1)
+    async with opened(SimulatedFiles(Random(0)), cluster, HERE) as node:
+        await node.register()
+        await create_topic(cluster, *[(HERE,)] * partitions)
+        await settle()
+        yield cluster, node
+
+
+def markers(replica: Replica) -> list[tuple[int, ControlType | int]]:
+    """(producer id, kind) of each, in order."""
+    found, offset = [], replica.log.log_start_offset
+    while offset < replica.log.log_end_offset:
+        for one in read_batches(replica.log, offset):
+            offset = one.header.end_offset
+            if one.header.is_control:
+                found.append((one.header.producer_id, one.control.type))
+    return found
+
+
+class Producer(NamedTuple):
+    """Of a transaction id, in one of its epochs."""
+
+    producer_id: int
+    epoch: int
+
+    def batch(self, *values: bytes, sequence: int = 0) -> bytes:
+        return bytes(
+            encode_batch(
+                values=list(values) or [b"x"],
+                timestamp=NOW_MS,
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                base_sequence=sequence,
+                transactional=True,
+            )
+        )
+
+    def send(self, replica: Replica, *values: bytes, sequence: int = 0) -> int:
+        """Returns the offset of the batch."""
+        data = self.batch(*values, sequence=sequence)
+        return replica.append(data, acks=ACKS_ALL).base_offset
+
+    @property
+    def next(self) -> Producer:
+        return self._replace(epoch=self.epoch + 1)
+
+
+async def open_id(
+    cluster: FakeCluster, name: str = ID, *, owner: bytes = OWNER, timeout_ms: int = 60_000
+) -> Producer:
+    slot = cluster.leader.image.slots[slot_of(name)]
+    opened = await cluster.leader.propose(OpenTransaction(slot.epoch, name, owner, 1, timeout_ms))
+    assert isinstance(opened, TransactionOpened), f"{opened}"
+    return Producer(opened.producer_id, opened.producer_epoch)
+
+
+async def end(
+    cluster: FakeCluster,
+    producer: Producer,
+    name: str = ID,
+    *,
+    is_commit: bool = True,
+    partitions: tuple[int, ...] = (0,),
+) -> None:
+    number = slot_of(name)
+    its = tuple((TOPIC_ID, partition) for partition in partitions) if is_commit else ()
+    ended = TransactionEnd(name, *producer, is_commit, OWNER, partitions=its)
+    command = EndTransactions(number, cluster.leader.image.slots[number].epoch, (ended,))
+    result = await cluster.leader.propose(command)
+    assert result == TransactionsEnded(()), f"{result}"
