@@ -217,10 +217,10 @@ class RecordDeletion:
         )
         replica = self._replicas.get(wanted.topic_id, wanted.partition)
         leader_epoch = replica.leading().leader_epoch
-        # ABSENT: everything that is committed.
+        # ABSENT: everything that is committed, and of no transaction that is open.
         is_all = wanted.before_offset == ABSENT
-        offset = _committed_end(replica) if is_all else wanted.before_offset
-        _check_committed(replica, offset)
+        offset = _stable_end(replica) if is_all else wanted.before_offset
+        _check_stable(replica, offset)
         start, key = max(offset, replica.log.log_start_offset), PartitionId(*replica.key)
 
         def stands(image: MetadataImage) -> bool:
@@ -276,20 +276,25 @@ class RecordDeletion:
         raise RequestTimedOut(f"{replica.log.name}: deleted, and not yet here: {reason}; ask again")
 
 
-def _committed_end(replica: Replica) -> int:
+def _stable_end(replica: Replica) -> int:
     if not replica.leading().is_established:
         raise _not_known(replica)
-    return replica.high_watermark
+    return replica.last_stable_offset
 
 
-def _check_committed(replica: Replica, offset: int) -> None:
+def _check_stable(replica: Replica, offset: int) -> None:
     """Beyond its high watermark a new leader does not know what is committed."""
     leader = replica.leading()
-    if offset <= replica.high_watermark:  # committed
+    if offset <= replica.last_stable_offset:
         return
     # In the log and perhaps committed: ask again, rather than an error for good.
     if offset <= replica.log.log_end_offset and not leader.is_established:
         raise _not_known(replica)
+    if offset <= replica.high_watermark:  # a transaction would lose its beginning
+        raise OffsetOutOfRange(
+            f"{replica.log.name}: a transaction is open from offset {replica.last_stable_offset}"
+            f" on, delete up to it, not up to {offset}; or wait for the transaction's end"
+        )
     raise OffsetOutOfRange(
         f"{replica.log.name}: records are committed up to {replica.high_watermark},"
         f" not up to {offset}"

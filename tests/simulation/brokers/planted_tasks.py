@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from raftmq.broker.requests import producer_fencing as requests
 from raftmq.broker.requests.produce import PendingAcknowledgements
-from raftmq.partition import producers
+from raftmq.partition import admission
 from raftmq.partition.admission import Admission
-from raftmq.partition.producers import fenced as real_fenced
+from raftmq.partition.sequences import fenced as real_fenced
 from raftmq.partition.storage import log
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def a_fence_begins_the_generation_anew(patch: Patch) -> None:
         following = real_fenced(known, generation, **given)
         return following._replace(next_sequence=0, digest=0)
 
-    patch.setattr(producers, "fenced", fenced)
+    patch.setattr(admission, "fenced", fenced)
 
 
 def a_lower_generation_may_begin(patch: Patch) -> None:
@@ -56,7 +56,7 @@ def a_lower_generation_may_begin(patch: Patch) -> None:
             known = known._replace(generation=generation - 1)
         return real_fenced(known, generation, **given)
 
-    patch.setattr(producers, "fenced", fenced)
+    patch.setattr(admission, "fenced", fenced)
 
 
 def a_fence_is_answered_before_it_is_committed(patch: Patch) -> None:
