@@ -45,8 +45,12 @@ class PartitionTransactionRequests:
     def settled(
         self, _context: RequestContext, request: TransactionsSettled, _payload: Buffer
     ) -> Reply:
+        return Reply(self.tell_settled(request))
+
+    def tell_settled(self, request: TransactionsSettled) -> TransactionsSettledReply:
+        """For the coordinator on this very broker, too."""
         told = tuple([self._settled(wanted) for wanted in request.partitions])
-        return Reply(TransactionsSettledReply(told))
+        return TransactionsSettledReply(told)
 
     def _settled(self, wanted: PartitionToSettle) -> PartitionSettled:
         key = wanted.topic_id, wanted.partition
