@@ -24,9 +24,13 @@ import trio
 from raftmq.disk.files import OsFiles, allow_many_files
 from raftmq.disk.thread import DiskThread
 from raftmq.errors import CorruptRecord, DirectoryInUse, StorageError, without_frames
+from raftmq.partition.storage.aborted_index import ABORTED_MAX, IndexLost
 from raftmq.partition.storage.flusher import Flusher
 from raftmq.partition.storage.inspect import TOPICS_FOLDER
 from raftmq.partition.storage.lookups import (
+    build_aborted,
+    find_aborted,
+    find_aborted_now,
     find_offset,
     find_rot,
     find_slice,
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
     from raftmq.disk.files import Files, FileSlice
     from raftmq.disk.thread import RunSync
     from raftmq.model import TimestampOffset
+    from raftmq.partition.storage.aborted_index import Aborted
     from raftmq.partition.storage.known_producers import SnapshotWrite
     from raftmq.partition.storage.log import LogSlice, PartitionLog
     from raftmq.partition.storage.mending import Mending
@@ -178,6 +183,8 @@ class LogDirectory:
             await self.flusher.flush_now(self.logs.values())
             await self.checkpoint()  # recovery points at the log ends
             sound = [log for log in self.logs.values() if log.is_sound]
+            for log in sound:
+                log.close_aborted()
             clean = {log.name: log.log_end_offset for log in sound if not log.is_dirty}
             # Before the mark: it says that everything is written.
             await self._producers.write_last(sound)
@@ -441,6 +448,34 @@ class LogDirectory:
     ) -> LogSlice:
         """As `slice`, but raises WouldBlock where the page cache does not have it."""
         return find_slice_now(log, offset, bytes_max=bytes_max, end_offset=end_offset)
+
+    async def aborted_in(
+        self, log: PartitionLog, first_offset: int, end_offset: int, limit: int = ABORTED_MAX
+    ) -> list[Aborted]:
+        """`PartitionLog.aborted_in`, on the loop if the page cache has it, else in a worker thread;
+        an index that is lost is built again first.
+
+        Raises:
+            CorruptRecord: rot hides what was aborted.
+            StorageError: the disk refused, or the log is not in use.
+        """
+        while True:
+            with suppress(IndexLost):
+                return await find_aborted(log, self._run_sync, first_offset, end_offset, limit)
+            async with self._changing(log):  # until cuts, trims and another reader have ended
+                if self.logs.get(log.name) is not log:  # while this waited for the lock
+                    raise StorageError(f"{log.name} was opened anew or deleted")
+                try:
+                    return await find_aborted(log, self._run_sync, first_offset, end_offset, limit)
+                except IndexLost as lost:
+                    # Until the batches are read; then once more.
+                    await build_aborted(log, self._run_sync, lost.base_offset)
+
+    def aborted_in_now(
+        self, log: PartitionLog, first_offset: int, end_offset: int, limit: int = ABORTED_MAX
+    ) -> list[Aborted]:
+        """As `aborted_in`, but raises WouldBlock where the page cache does not have it."""
+        return find_aborted_now(log, first_offset, end_offset, limit)
 
     async def offset_for_timestamp(
         self, log: PartitionLog, timestamp: int

@@ -11,12 +11,14 @@ Invariants:
 4. A damaged log serves what is before the damage and refuses appends. A log with rot serves all
    offsets except the rotten ones, and takes appends (decision 0027).
 5. `producers` is the state after the batches up to the log's end, except while the log is cut.
+6. Likewise `aborted`, or it knows of nothing, and reads the batches before it says something.
 """
 
 from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.disk.files import FileSlice
@@ -36,6 +38,13 @@ from raftmq.model import (
     TimestampType,
 )
 from raftmq.partition.admission import Admission, no_transactions
+from raftmq.partition.storage.aborted_index import (
+    ABORTED_MAX,
+    AbortedPlan,
+    IndexLost,
+    KnownAborted,
+    learn,
+)
 from raftmq.partition.storage.durability import DurableEnd
 from raftmq.partition.storage.entries import read_waiting
 from raftmq.partition.storage.incoming import (
@@ -50,7 +59,6 @@ from raftmq.partition.storage.retention import SegmentAge, retained_start_offset
 from raftmq.partition.storage.rot import ROT_MARK, ROTTEN_MAX
 from raftmq.partition.storage.segment import Segment, log_path
 from raftmq.partition.storage.work import DAMAGE_MARK, Flush, LogStartOver, LogTrim, Truncation
-from raftmq.wire.batch.control import ControlType
 from raftmq.wire.batch.header import check_batch
 from raftmq.wire.batch.records import RecordBatch
 
@@ -60,13 +68,13 @@ if TYPE_CHECKING:
 
     from raftmq.disk.files import Files
     from raftmq.partition.sequences import ProducerState
+    from raftmq.partition.storage.aborted_index import Aborted
     from raftmq.partition.storage.entries import ReadBytes
     from raftmq.partition.storage.rot import Rot
     from raftmq.partition.storage.segment import BatchStart, FoundBatch
     from raftmq.partition.storage.work import FoundLog
     from raftmq.partition.tail import LogTail
     from raftmq.partition.transactions import (
-        EndedTransaction,
         MarkerWanted,
         OutcomeOf,
         Transactions,
@@ -130,6 +138,7 @@ class PartitionLog:
         self.is_being_cut = False  # nothing may be appended
         # Of what its leader has appended, while it has followers; kept by the replica.
         self.tail: LogTail | None = None
+        self.aborted = KnownAborted()
         # Counts cuts and trims: a worker thread's result is void if this has changed meanwhile.
         self.changes = 0
 
@@ -369,16 +378,20 @@ class PartitionLog:
 
     def _note_producers(self, placement: Placement, now: float) -> None:
         accounts = placement.accounts
-        for _, header in placement.batches:
+        for number, (_, header) in enumerate(placement.batches):
             # Most batches have no producer id: one comparison.
             if header.producer_id != NO_PRODUCER_ID:
-                offset = header.base_offset
-                ended = self.producers.now.note(header, now, accounts.get(offset))
-                if ended and placement.markers.get(offset) is ControlType.ABORT:
-                    self._note_aborted(ended)
+                self.producers.now.note(header, now, accounts.get(header.base_offset))
+                if header.is_transactional:
+                    self._note_transaction(placement, number)
 
-    def _note_aborted(self, ended: EndedTransaction) -> None:
-        """An abort marker was appended, for a transaction that was open: readers need to know."""
+    def _note_transaction(self, placement: Placement, number: int) -> None:
+        (position, header), buffers = placement.batches[number], placement.buffers
+        # A leader's markers come in one piece, our own in one piece each.
+        data, at = buffers[0], position - placement.batches[0].position
+        if header.is_control and len(buffers) > 1:
+            data, at = buffers[number], 0
+        self.aborted.note(self.active, header, data, at)
 
     def doubt(self, error: RaftmqError) -> None:
         """A read failed with `error`: have the batch checked on the disk (decision 0027)."""
@@ -463,6 +476,7 @@ class PartitionLog:
         """
         try:
             self.active.seal()
+            self.aborted.close(self.active)
             following = Segment.create(
                 self.files,
                 self.folder,
@@ -471,6 +485,8 @@ class PartitionLog:
             )
         except StorageError as error:  # files may exist half: only an opening sorts them out
             raise self.go_offline(error) from error
+        if self.aborted.open_at is None:  # what is appended will not be noted
+            following.aborted.void()
         self._unsynced_sealed.append(self.active)
         self.segments.append(following)
         self._names_are_unsynced = True
@@ -535,6 +551,7 @@ class PartitionLog:
         removed, self.segments = self.segments[keep:], self.segments[:keep]
         self.active.renote(self.active.resume(end.offset), end)
         self.active.index.write_pending()
+        self.aborted.forget(self.active)
         self._end.on_truncate(end.offset)
         self._unsynced_sealed = [s for s in self._unsynced_sealed if s in self.segments[:-1]]
         self._cut_epochs(end.offset)
@@ -554,6 +571,7 @@ class PartitionLog:
             marks,
             self._lowered_start(end.offset),
             self.rotten,
+            partial(self.learn_aborted, was_closed=False),
         )
 
     def _lowered_start(self, end_offset: int) -> int | None:
@@ -583,6 +601,7 @@ class PartitionLog:
         self.segments, self._unsynced_sealed = [first], []
         self.damage, self.rotten = None, ()
         self.log_start_offset = offset
+        self.aborted.start_over()
         self._end.on_start_over(offset)
         self.epochs.entries.clear()
         self.producers.start_over()
@@ -652,7 +671,7 @@ class PartitionLog:
     def write_indexes(self) -> None:
         """Write buffered index entries; a failure takes the log offline, and raises nothing."""
         try:
-            self.active.index.write_pending()
+            self.active.write_pending()
         except StorageError as error:  # this log's disk failed: the checkpoint of others goes on
             self.go_offline(error)
 
@@ -664,10 +683,11 @@ class PartitionLog:
         self.release_small()
 
     def release_small(self) -> None:
-        """Close files that are rarely written: of the four of a log only one stays open, so that
+        """Close files that are rarely written: of the five of a log only one stays open, so that
         thousands of logs fit the limit of descriptors.
         """
         self.active.index.release()
+        self.active.aborted.release()
         if not self._epochs_are_unsynced:  # the next flush needs it
             self._epoch_file.release()
 
@@ -677,9 +697,47 @@ class PartitionLog:
             if segment.index.is_damaged:
                 segment.rebuild_index()
 
+    # -- aborted transactions --------------------------------------------------------------
+
+    def close_aborted(self) -> None:
+        """The log is closed here. Raises StorageError: the next opening reads its batches."""
+        self.aborted.close(self.active)
+
+    def learn_aborted(self, *, was_closed: bool) -> None:
+        """See `KnownAborted.learn`."""
+        self.aborted.learn(self.segments, self.name, was_closed=was_closed)
+
+    def aborted_in(
+        self, first_offset: int, end_offset: int, limit: int = ABORTED_MAX
+    ) -> list[Aborted]:
+        """The aborted transactions that have batches in [first_offset, end_offset), as far as the
+        markers tell: those that begin below the end, and whose marker stands behind the first
+        offset; in the order of their begin. `end_offset` is at most the last stable offset.
+
+        More than `limit`: there are more, and the reader must stop before the first offset of the
+        last one returned. Waits for the disk; `LogDirectory.aborted_in` does not.
+
+        Raises:
+            CorruptRecord: the index is lost, and rot hides the markers.
+            StorageError: the disk refused.
+        """
+        while True:  # again once the lost index is built
+            try:
+                return plan_aborted(self, first_offset, end_offset, limit).find()
+            except IndexLost as lost:
+                self.aborted.adopt(learn(self.segments, lost.base_offset, self.active.end))
+
 
 def _base_offset(segment: Segment) -> int:
     return segment.base_offset
+
+
+def plan_aborted(
+    log: PartitionLog, first_offset: int, end_offset: int, limit: int = ABORTED_MAX
+) -> AbortedPlan:
+    """See `PartitionLog.aborted_in`."""
+    index = max(bisect_right(log.segments, first_offset, key=_base_offset) - 1, 0)
+    return AbortedPlan(log.segments[index:], first_offset, end_offset, limit)
 
 
 # -- Reader ---------------------------------------------------------------------------------------

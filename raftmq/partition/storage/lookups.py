@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from raftmq.disk.files import WouldBlock
 from raftmq.errors import CorruptRecord, OffsetOutOfRange, StorageError
 from raftmq.model import NO_TIMESTAMP, TimestampType
+from raftmq.partition.storage.aborted_index import IndexLost, learn
 from raftmq.partition.storage.entries import cached_reader, read_waiting
-from raftmq.partition.storage.log import find_timestamp, plan_slice
+from raftmq.partition.storage.log import find_timestamp, plan_aborted, plan_slice
 from raftmq.partition.storage.mending import plan_look
 from raftmq.partition.storage.rot import write_mark
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from raftmq.disk.files import FileSlice
     from raftmq.disk.thread import RunSync
     from raftmq.model import TimestampOffset
+    from raftmq.partition.storage.aborted_index import Aborted
     from raftmq.partition.storage.entries import ReadBytes
     from raftmq.partition.storage.log import LogSlice, PartitionLog
     from raftmq.partition.storage.rot import Rot
@@ -82,6 +84,53 @@ def _append_time(log: PartitionLog, offset: int, read: ReadBytes) -> int:
         return NO_TIMESTAMP
     is_brokers = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     return header.max_timestamp if is_brokers else NO_TIMESTAMP
+
+
+def find_aborted_now(
+    log: PartitionLog, first_offset: int, end_offset: int, limit: int
+) -> list[Aborted]:
+    """Raises WouldBlock, also where an index has to be built again."""
+    try:
+        return plan_aborted(log, first_offset, end_offset, limit).find(cached_reader())
+    except IndexLost as lost:
+        raise WouldBlock from lost
+
+
+async def find_aborted(
+    log: PartitionLog, run_sync: RunSync, first_offset: int, end_offset: int, limit: int
+) -> list[Aborted]:
+    """Raises IndexLost, upon which `build_aborted` builds it again."""
+    while True:  # again only if the log was cut or trimmed meanwhile
+        plan, changes = plan_aborted(log, first_offset, end_offset, limit), log.changes
+        try:
+            return plan.find(cached_reader())
+        except WouldBlock:  # not in the page cache, or too much to read on the loop
+            pass
+        try:
+            return await run_sync(plan.find)  # waits for the disk
+        except StorageError:
+            if log.changes == changes:  # as above
+                raise
+
+
+async def build_aborted(log: PartitionLog, run_sync: RunSync, base_offset: int) -> None:
+    """Build the indexes that are lost from this segment on. The caller keeps cuts and trims away.
+
+    Raises:
+        CorruptRecord: rot hides what the batches say.
+        StorageError: the disk refused.
+    """
+    while True:  # again only if the log was rolled meanwhile
+        segments, end = list(log.segments), log.active.end
+        try:
+            # Until all batches since the last sound index are read.
+            learned = await run_sync(partial(learn, segments, base_offset, end))
+        except CorruptRecord as error:
+            log.doubt(error)
+            raise
+        if learned is None or learned.active is log.active:
+            log.aborted.adopt(learned)
+            return
 
 
 async def read_piece(piece: FileSlice, run_sync: RunSync) -> bytes:

@@ -285,6 +285,9 @@ class _Recovery:
                 break
         self._keep_last_epoch(known, epochs)
         self.epoch_file.update(epochs)
+        if not self.damage:
+            # Of the log as it was closed once; its end may come to lie there again.
+            self.files.remove(self.segments[-1].aborted.path)
         self.files.sync_directory(self.folder)
         return epochs
 
@@ -454,6 +457,7 @@ class _Recovery:
         )  # fmt: skip
         log = PartitionLog(self.files, self.folder, self.name, self.config, found)
         recall(log)
+        log.learn_aborted(was_closed=was_clean)
         return log
 
 

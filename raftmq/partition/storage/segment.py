@@ -1,7 +1,8 @@
 """A log segment: one file of batches, its offset index and time index, walking and scanning.
 
 Owns `<20-digit base offset>.log`: writing at its end, finding the batch of an offset or timestamp,
-cutting (Kafka: LogSegment). Does not know its neighbours, nor what is durable.
+cutting (Kafka: LogSegment). Does not know its neighbours, nor what is durable, nor what belongs
+into its file of aborted transactions (`aborted_index`).
 
 Invariants: batches follow each other without a gap in offsets or bytes; bytes from `size` on are
 not part of the log.
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.errors import CorruptRecord
 from raftmq.model import NO_TIMESTAMP
-from raftmq.partition.storage.entries import DamagedEntries, EntryFile, read_waiting
+from raftmq.partition.storage.entries import AbortedFile, DamagedEntries, EntryFile, read_waiting
 from raftmq.wire.batch.header import (
     HEADER_SIZE,
     RECORDS_MAX,
@@ -356,6 +357,7 @@ class Segment:
         self._files, self.path = files, path
         self.base_offset = int(path.stem)
         self.index = SegmentIndex(files, path, self.base_offset, index_interval_bytes)
+        self.aborted = AbortedFile(files, path)
         # One tuple, replaced at once: a reader in a worker thread sees both numbers or neither.
         self.end = BatchStart(self.base_offset, 0)
         self.max_timestamp = NO_TIMESTAMP
@@ -383,6 +385,8 @@ class Segment:
         self._file = self._files.open(self.path, create=True)
         self._file.truncate(0)  # a failed attempt or a crash may have left bytes
         self.index.clear()
+        self._files.remove(self.aborted.path)
+        self.aborted.begin()
 
     @classmethod
     def load(cls, files: Files, path: Path, *, index_interval_bytes: int) -> Segment:
@@ -419,12 +423,14 @@ class Segment:
             self._file = None
             self._known.clear()
         self.index.release()
+        self.aborted.release()
         self._was_used = False
 
     def release(self) -> None:
         """Close all files; slices that are being sent keep theirs open."""
         self._file = None
         self.index.release()
+        self.aborted.release()
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -456,7 +462,7 @@ class Segment:
 
     def data_files(self) -> list[File]:
         """What to sync so that a sealed segment never needs a scan."""
-        return [self.file, *self.index.files()]
+        return [self.file, *self.index.files(), *self.aborted.files()]
 
     def rebuild_index(self) -> None:
         """Of a sealed segment, from its headers; readers may go on meanwhile, only slower.
@@ -475,8 +481,13 @@ class Segment:
         self.index.seal(last, timestamp)
 
     def remove(self) -> None:
-        for path in [*self.index.paths(), self.path]:
+        for path in [*self.index.paths(), self.aborted.path, self.path]:
             self._files.remove(path)
+
+    def write_pending(self) -> None:
+        """Buffered entries of all indexes."""
+        self.index.write_pending()
+        self.aborted.write_pending()
 
     # -- finding ---------------------------------------------------------------------------
 
@@ -604,6 +615,7 @@ class Segment:
         except DamagedEntries:  # note all batches again, which makes a new index
             start = self._beginning
             self.max_timestamp = self.index.clear()
+        self.aborted.void()
         self._known.clear()
         rotten, self._rotten, self._beside_rot = self._rotten, {}, {}
         for begin, end in rotten.items():

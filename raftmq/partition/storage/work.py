@@ -22,7 +22,7 @@ from raftmq.partition.storage.known_producers import remove_snapshots
 from raftmq.partition.storage.rot import write_mark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from raftmq.disk.files import File, Files
@@ -69,6 +69,8 @@ class Truncation:
     marks: list[Path]
     log_start_offset: int | None = None  # if the cut removes the batch that the log starts in
     rotten: tuple[Rot, ...] = ()  # known rot below the cut
+    # Last: reads from what is left which transactions are open again, or were aborted.
+    learn: Callable[[], None] = lambda: None
 
     def perform(self, files: Files) -> None:
         if self.log_start_offset is not None:  # first: a log must not start behind its end
@@ -76,6 +78,7 @@ class Truncation:
         self.producers.forget(files)  # first: no snapshot may know more than the log holds
         for segment in reversed(self.removed):
             segment.remove()
+        files.remove(self.cut.aborted.path)  # it may have entries of markers that are cut
         files.sync_directory(self.folder)
         self.cut.file.truncate(self.length)
         self.epochs.write_pending()
@@ -87,6 +90,7 @@ class Truncation:
             write_mark(files, self.folder, self.rotten)
         files.sync_directory(self.folder)
         self.producers.perform(files)
+        self.learn()
 
 
 @dataclass(slots=True)

@@ -49,7 +49,8 @@ def value(number: int) -> bytes:
 
 
 def test_files_of_a_partition(files: SimulatedFiles) -> None:
-    """Twenty digits, three files a segment, and the leader epochs once there are some (A3.1)."""
+    """Twenty digits, three files a segment, a fourth once it is sealed, and the leader epochs once
+    there are some (A3.1)."""
     log = opened(files, segment_bytes=1024)
     append(log, b"x" * 600)
     append(log, b"y" * 600)
@@ -57,7 +58,7 @@ def test_files_of_a_partition(files: SimulatedFiles) -> None:
     zero, one = "0" * 20, "0" * 19 + "1"
     suffixes = (".index", ".log", ".timeindex")
     expected = [base + suffix for base in (zero, one) for suffix in suffixes]
-    assert files.names(FOLDER) == [*expected, "leader-epochs"]
+    assert files.names(FOLDER) == [f"{zero}.aborted", *expected, "leader-epochs"]
 
 
 def test_several_batches_are_one_write(files: SimulatedFiles) -> None:
