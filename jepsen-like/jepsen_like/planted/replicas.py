@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from raftmq.broker.replication.followed_partition import FollowedPartition
 from raftmq.broker.replication.leader_fetcher import LeaderFetcher
 from raftmq.broker.replication.replicas import HighWatermarks
-from raftmq.broker.requests.fetch import FetchRequests
+from raftmq.broker.requests.fetch import ConsumerView
 from raftmq.broker.requests.fetch_sessions import PartitionView
 from raftmq.broker.requests.offsets import RecordDeletion
 from raftmq.broker.requests.produce import ProduceRequests
@@ -109,15 +109,16 @@ def numbers_are_not_looked_at(patch: Patch) -> None:
 
 def read_above_the_high_watermark(patch: Patch) -> None:
     """A consumer gets all that the leader has, and is told that it is committed."""
-    look = FetchRequests.look
+    look = ConsumerView.look
 
     def look_further(
-        self: FetchRequests, replica: Replica, partition: SessionPartition
+        self: ConsumerView, replica: Replica, partition: SessionPartition
     ) -> PartitionView:
         seen, end = look(self, replica, partition), replica.log.log_end_offset
-        return PartitionView(end, end, seen.log_start_offset, seen.diverged)
+        bounds = end, end, seen.log_start_offset
+        return PartitionView(*bounds, seen.diverged, seen.last_stable_offset)
 
-    patch.setattr(FetchRequests, "look", look_further)
+    patch.setattr(ConsumerView, "look", look_further)
 
 
 def skip_the_divergence_answer(patch: Patch) -> None:

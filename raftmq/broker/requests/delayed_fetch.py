@@ -21,7 +21,13 @@ from raftmq.disk.files import WouldBlock
 from raftmq.errors import CorruptRecord, RaftmqError, StorageError, without_frames
 from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.wire.bodies import ABSENT, clip_message
-from raftmq.wire.messages.fetch import Diverging, FetchReply, PartitionFetched
+from raftmq.wire.messages.fetch import (
+    ABORTED_MAX,
+    AbortedTransaction,
+    Diverging,
+    FetchReply,
+    PartitionFetched,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,11 +41,15 @@ if TYPE_CHECKING:
     )
     from raftmq.partition.replica import Replica
     from raftmq.partition.replica_environment import PartitionKey
+    from raftmq.partition.storage.aborted_index import Aborted
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.log import LogSlice, PartitionLog
     from raftmq.rpc.reply import Piece
 
 PARTITIONS_TOLD_MAX = 1000  # of one answer, which must fit into `header_bytes_max`
+# Aborted transactions of one answer, 600 kB, which fit into the header, too; more than those of one
+# partition, which may have ABORTED_MAX.
+ABORTED_TOLD_MAX = 20_000
 MESSAGE_CHARS_MAX = 300  # of an error text, a thousand of which fit into the header
 ANSWER_BYTES_MAX = 48 << 20  # below `frame_bytes_max`, and others wait behind it
 WAIT_SECONDS_MAX = 60.0  # of a long poll; a client that asks for more is answered empty
@@ -73,6 +83,7 @@ class _Records(msgspec.Struct, frozen=True):
     end_offset: int
     pieces: Sequence[Piece]
     length: int
+    aborted: tuple[AbortedTransaction, ...] = ()
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -80,9 +91,16 @@ class _Found(msgspec.Struct, frozen=True):
 
     partition: SessionPartition
     seen: PartitionView | None
-    pieces: Sequence[Piece] = ()
-    length: int = 0
+    records: _Records | None = None
     error: RaftmqError | None = None
+
+    @property
+    def length(self) -> int:
+        return 0 if self.records is None else self.records.length
+
+    @property
+    def aborted(self) -> tuple[AbortedTransaction, ...]:
+        return () if self.records is None else self.records.aborted
 
 
 class DelayedFetch:
@@ -108,7 +126,7 @@ class DelayedFetch:
         self._bytes_min = min(limits.bytes_min, self._bytes_max)
         self.deadline = now + min(limits.max_wait_ms / 1000, WAIT_SECONDS_MAX)
         self._found: dict[PartitionKey, _Found] = {}
-        self._bytes = 0
+        self._bytes = self._aborted = 0  # of what was found
         # Its records are being read from disk, until the scope is cancelled.
         self._being_read: tuple[SessionPartition, trio.CancelScope] | None = None
         # Urgent: answer without waiting for `bytes_min`. Full: nothing more fits.
@@ -202,11 +220,13 @@ class DelayedFetch:
         """False if the disk must be waited for."""
         # An earlier finding of this very request is replaced by a newer one.
         if partition.key in self._found:
-            self._bytes -= self._found.pop(partition.key).length
+            found = self._found.pop(partition.key)
+            self._bytes -= found.length
+            self._aborted -= len(found.aborted)
         try:
             seen, part = self._see(partition), None
             if _has_records(partition, seen):
-                part = self._read_now(partition, seen.end_offset)
+                part = self._read_now(partition, seen)
         except RaftmqError as error:  # such as NotLeaderOrFollower: answered in place of records
             self._judge(partition, None, None, without_frames(error), now)
         # Also the signal of `read_now` that the page cache lacks it.
@@ -216,7 +236,7 @@ class DelayedFetch:
             self._judge(partition, seen, part, None, now)
         return True
 
-    def _read_now(self, partition: SessionPartition, end_offset: int) -> _Records:
+    def _read_now(self, partition: SessionPartition, seen: PartitionView) -> _Records:
         """Raises WouldBlock."""
         log, offset, bytes_max = self._wanted(partition)
         # A follower in sync, which may read up to the log's end, needs no file.
@@ -224,9 +244,15 @@ class DelayedFetch:
             found = log.tail.read(offset, bytes_max)
             if found is not None:
                 return _Records(found.end_offset, found.pieces, found.length)
-        return _in_file(
-            self._directory.slice_now(log, offset, bytes_max=bytes_max, end_offset=end_offset)
-        )
+        directory, end_offset = self._directory, seen.end_offset
+        part = directory.slice_now(log, offset, bytes_max=bytes_max, end_offset=end_offset)
+        if not seen.hides_aborted or not part.bytes.length:
+            return _in_file(part)
+        aborted = directory.aborted_in_now(log, offset, part.end_offset, ABORTED_MAX)
+        if len(aborted) > ABORTED_MAX:  # the last one is one too many: end before it
+            end_offset = aborted[-1].first_offset
+            part = directory.slice_now(log, offset, bytes_max=bytes_max, end_offset=end_offset)
+        return _in_file(part, aborted)
 
     async def _read_from_disk(self, partition: SessionPartition, scope: trio.CancelScope) -> None:
         # The request was answered before this task began.
@@ -252,15 +278,24 @@ class DelayedFetch:
         try:
             seen, part = self._see(partition), None
             if _has_records(partition, seen):  # it may have been truncated meanwhile
-                log, offset, bytes_max = self._wanted(partition)
-                part = _in_file(
-                    await self._directory.slice(
-                        log, offset, bytes_max=bytes_max, end_offset=seen.end_offset
-                    )
-                )
+                part = await self._read(partition, seen)  # as long as the disk takes
         except RaftmqError as error:
             return None, None, without_frames(error)
         return seen, part, None
+
+    async def _read(self, partition: SessionPartition, seen: PartitionView) -> _Records:
+        """As `_read_now`, in worker threads where the page cache does not have it."""
+        log, offset, bytes_max = self._wanted(partition)
+        directory, end_offset = self._directory, seen.end_offset
+        part = await directory.slice(log, offset, bytes_max=bytes_max, end_offset=end_offset)
+        if not seen.hides_aborted or not part.bytes.length:
+            return _in_file(part)
+        # An index that is lost is built first, from the batches.
+        aborted = await directory.aborted_in(log, offset, part.end_offset, ABORTED_MAX)
+        if len(aborted) > ABORTED_MAX:  # as above
+            end_offset = aborted[-1].first_offset
+            part = await directory.slice(log, offset, bytes_max=bytes_max, end_offset=end_offset)
+        return _in_file(part, aborted)
 
     def _see(self, partition: SessionPartition) -> PartitionView:
         """Raises RaftmqError: the answer in place of records."""
@@ -290,12 +325,12 @@ class DelayedFetch:
             self._add(_Found(partition, seen, error=error), is_urgent=True)
         elif part is not None and length:  # case 2; else no whole batch ends before `end_offset`
             # The next batch does not fit: it stays new data for the next request.
-            if self._bytes and self._bytes + length > self._bytes_max:
+            if self._bytes and not self._has_room(part):
                 self._session.news[partition.key] = partition
                 self._is_full = True
             else:  # if more is there than fits, waiting for new records would be pointless
                 is_cut = part.end_offset < seen.end_offset
-                self._add(_Found(partition, seen, part.pieces, length), is_urgent=is_cut)
+                self._add(_Found(partition, seen, part), is_urgent=is_cut)
         elif partition.told is None:  # case 3: consumers have no use for bounds without records
             self._add(_Found(partition, seen), is_urgent=self._session.is_follower)
         elif self._session.is_follower and partition.has_new_bounds(
@@ -304,9 +339,14 @@ class DelayedFetch:
             self._add(_Found(partition, seen))
             self._linger(now)
 
+    def _has_room(self, part: _Records) -> bool:
+        aborted = self._aborted + len(part.aborted)
+        return self._bytes + part.length <= self._bytes_max and aborted <= ABORTED_TOLD_MAX
+
     def _add(self, found: _Found, *, is_urgent: bool = False) -> None:
         self._found[found.partition.key] = found
         self._bytes += found.length
+        self._aborted += len(found.aborted)
         self._is_urgent |= is_urgent
         self._is_full |= self._bytes >= self._bytes_max or len(self._found) >= PARTITIONS_TOLD_MAX
 
@@ -315,7 +355,7 @@ class DelayedFetch:
     def _reply(self) -> Reply:
         found, self._found = list(self._found.values()), {}
         told = tuple([self._tell(one) for one in found])
-        pieces = [piece for one in found for piece in one.pieces]
+        pieces = [piece for one in found if one.records for piece in one.records.pieces]
         return Reply(FetchReply(self._session.session_id, told), pieces)
 
     def _tell(self, found: _Found) -> PartitionFetched:
@@ -333,6 +373,8 @@ class DelayedFetch:
             log_start_offset=seen.log_start_offset,
             length=length,
             diverging=None if diverged is None else Diverging(*diverged),
+            last_stable_offset=seen.last_stable_offset,
+            aborted=found.aborted,
         )
 
     def _tell_error(self, partition: SessionPartition, error: RaftmqError) -> PartitionFetched:
@@ -372,8 +414,9 @@ class DelayedFetch:
                 self._session.news[partition.key] = partition
 
 
-def _in_file(part: LogSlice) -> _Records:
-    return _Records(part.end_offset, (part.bytes,), part.bytes.length)
+def _in_file(part: LogSlice, aborted: Sequence[Aborted] = ()) -> _Records:
+    told = tuple([AbortedTransaction(*one) for one in aborted[:ABORTED_MAX]])
+    return _Records(part.end_offset, (part.bytes,), part.bytes.length, told)
 
 
 def _has_records(partition: SessionPartition, seen: PartitionView) -> bool:

@@ -1,8 +1,9 @@
 """Fetch requests of consumers and ReplicaFetch of followers: what each kind of reader may see.
 
-A consumer sees nothing at or beyond the high watermark, and only from the leader. If it names the
-epoch of its last record it learns where its past parts from this log (KIP-320): it has read records
-that an unclean election took back. A follower sees everything up to the log end.
+A consumer sees nothing at or beyond the high watermark, with READ_COMMITTED the last stable offset,
+and only from the leader. If it names the epoch of its last record it learns where its past parts
+from this log (KIP-320): it has read records that an unclean election took back. A follower sees
+everything up to the log end.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from raftmq.errors import (
     error_for,
     without_frames,
 )
+from raftmq.model import IsolationLevel
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.fetch import Fetch
 from raftmq.wire.messages.replicate import ReplicaFetch, ReplicaProgress
@@ -68,16 +70,24 @@ class FetchRequests:
 
     def fetch(self, context: RequestContext, request: Fetch, _payload: Buffer) -> PendingReply:
         """Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch."""
-        now = trio.current_time()
-        session = self.sessions.enter(
-            request.session_id, request.session_epoch, context.principal, now
-        )
+        now, level = trio.current_time(), request.isolation_level
+        # A session is of one level: what is news to one reader is none to the other.
+        owner = context.principal, level
+        session = self.sessions.enter(request.session_id, request.session_epoch, owner, now)
         session.forget(request.forgotten)
         for wanted in request.partitions:
             session.check(session.name(wanted))
+        reading = ConsumerView(is_committed=level == IsolationLevel.READ_COMMITTED)
         return DelayedFetch(
-            session, self, self._hosting, self._directory, self._waiting, request, now
+            session, reading, self._hosting, self._directory, self._waiting, request, now
         ).start(now)
+
+
+class ConsumerView:
+    """`is_committed`: nothing of a transaction that is open, as READ_COMMITTED demands."""
+
+    def __init__(self, *, is_committed: bool) -> None:
+        self._is_committed = is_committed
 
     def look(self, replica: Replica, partition: SessionPartition) -> PartitionView:
         """Raises RaftmqError: the answer in place of records."""
@@ -95,7 +105,12 @@ class FetchRequests:
                 f"{log.name} has offsets from {start_offset} to {end_offset}, "
                 f"not {wanted.fetch_offset}"
             )
-        return PartitionView(end_offset, end_offset, start_offset)
+        if not self._is_committed:
+            return PartitionView(end_offset, end_offset, start_offset)
+        stable_offset = replica.last_stable_offset
+        return PartitionView(
+            stable_offset, end_offset, start_offset, last_stable_offset=stable_offset
+        )
 
 
 # -- Replica fetches ------------------------------------------------------------------------------

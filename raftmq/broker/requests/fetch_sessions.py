@@ -21,7 +21,7 @@ import trio
 
 from raftmq.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
 from raftmq.partition.replica_environment import PartitionKey
-from raftmq.wire.bodies import ID_MAX
+from raftmq.wire.bodies import ABSENT, ID_MAX
 from raftmq.wire.messages.fetch import NEW_SESSION, NO_SESSION, WITHOUT_SESSION
 
 if TYPE_CHECKING:
@@ -41,12 +41,20 @@ ID_BITS = 53  # not to be guessed, nor given out again by a later process
 
 
 class PartitionView(msgspec.Struct, frozen=True):
-    """What a reader may see of a partition now; records up to `end_offset`, unless it diverged."""
+    """What a reader may see of a partition now; records up to `end_offset`, unless it diverged.
+    `last_stable_offset` is ABSENT unless the reader asked for READ_COMMITTED.
+    """
 
     end_offset: int
     high_watermark: int
     log_start_offset: int
     diverged: Diverged | None = None
+    last_stable_offset: int = ABSENT
+
+    @property
+    def hides_aborted(self) -> bool:
+        """The reader drops what was aborted, and has to be told what that is."""
+        return self.last_stable_offset != ABSENT
 
 
 class SessionPartition:

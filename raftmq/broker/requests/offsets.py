@@ -1,8 +1,8 @@
 """ListOffsets, OffsetForLeaderEpoch and DeleteRecords: offsets that only the leader knows.
 
-Nothing at or beyond the high watermark is answered. Until the high watermark of a new leader has
-reached its epoch, the end of what is committed is unknown: then the latest offset is refused
-(KIP-207), so that it never goes back.
+Nothing at or beyond the high watermark is answered, with READ_COMMITTED the last stable offset.
+Until the high watermark of a new leader has reached its epoch, the end of what is committed is
+unknown: then the latest offset is refused (KIP-207), so that it never goes back.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from raftmq.errors import (
     RequestTimedOut,
 )
 from raftmq.metadata.commands import FeatureLevel, PartitionId, RaiseLogStart
+from raftmq.model import IsolationLevel
 from raftmq.rpc.reply import Reply
 from raftmq.wire.bodies import ABSENT, clip_message
 from raftmq.wire.messages.offsets import (
@@ -67,7 +68,8 @@ class ListOffsetsRequests:
         """Only a search by time needs the disk, and so a task."""
         if any(wanted.timestamp >= 0 for wanted in request.partitions):
             return self._search(request)
-        found = [self._found_at_end(wanted) for wanted in request.partitions]
+        level = request.isolation_level
+        found = [self._found_at_end(wanted, level) for wanted in request.partitions]
         return Reply(ListOffsetsReply(tuple(found)))
 
     def find_epochs(
@@ -79,14 +81,14 @@ class ListOffsetsRequests:
     async def _search(self, request: ListOffsets) -> Reply:
         found = [
             # One after the other: a request with many partitions should not flood the disk.
-            await self._found_by_time(wanted)
+            await self._found_by_time(wanted, request.isolation_level)
             if wanted.timestamp >= 0
-            else self._found_at_end(wanted)
+            else self._found_at_end(wanted, request.isolation_level)
             for wanted in request.partitions
         ]
         return Reply(ListOffsetsReply(tuple(found)))
 
-    def _found_at_end(self, wanted: WantedOffset) -> FoundOffset:
+    def _found_at_end(self, wanted: WantedOffset, level: int) -> FoundOffset:
         try:
             replica = self._replicas.get(wanted.topic_id, wanted.partition)
             leader = replica.leading(wanted.leader_epoch)
@@ -94,11 +96,11 @@ class ListOffsetsRequests:
                 return _found(wanted, replica, offset=replica.log.log_start_offset)
             assert wanted.timestamp == LATEST, f"{wanted} is to be searched for"
             _check_established(replica, leader)
-            return _found(wanted, replica, offset=replica.high_watermark)
+            return _found(wanted, replica, offset=_end_for(replica, level))
         except RaftmqError as error:  # each partition has its own error
             return _not_found(wanted, error)
 
-    async def _found_by_time(self, wanted: WantedOffset) -> FoundOffset:
+    async def _found_by_time(self, wanted: WantedOffset, level: int) -> FoundOffset:
         try:
             replica = self._replicas.get(wanted.topic_id, wanted.partition)
             leader = replica.leading(wanted.leader_epoch)
@@ -106,7 +108,7 @@ class ListOffsetsRequests:
             answer = await self._directory.offset_for_timestamp(replica.log, wanted.timestamp)
             # Another epoch may have another log: what was found there is void.
             replica.leading(leader.leader_epoch)
-            return _committed(wanted, replica, leader, answer)
+            return _committed(wanted, replica, leader, answer, end_offset=_end_for(replica, level))
         except RaftmqError as error:  # each partition has its own error
             return _not_found(wanted, error)
 
@@ -129,11 +131,22 @@ class ListOffsetsRequests:
         )
 
 
+def _end_for(replica: Replica, level: int) -> int:
+    is_committed = level == IsolationLevel.READ_COMMITTED
+    return replica.last_stable_offset if is_committed else replica.high_watermark
+
+
 def _committed(
-    wanted: WantedOffset, replica: Replica, leader: Leader, answer: TimestampOffset | None
+    wanted: WantedOffset,
+    replica: Replica,
+    leader: Leader,
+    answer: TimestampOffset | None,
+    *,
+    end_offset: int,
 ) -> FoundOffset:
-    """Three cases: 1. a committed record; 2. there may be one, not known yet; 3. there is none."""
-    if answer is not None and answer.offset < replica.high_watermark:
+    """Three cases: 1. a record that the reader may see, before `end_offset`; 2. there may be one,
+    not known yet; 3. there is none."""
+    if answer is not None and answer.offset < end_offset:
         return _found(wanted, replica, offset=answer.offset, timestamp=answer.timestamp)
     _check_established(replica, leader)
     return FoundOffset(wanted.topic_id, wanted.partition)

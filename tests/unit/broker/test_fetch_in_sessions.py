@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from raftmq.broker.requests.fetch import ConsumerView
 from raftmq.errors import InvalidFetchSessionEpoch
 from raftmq.wire.messages.fetch import NEW_SESSION
 from tests.unit.broker.consuming import Parked, ask, leading, values_in
@@ -37,13 +38,13 @@ async def test_of_many_partitions_only_those_with_news_are_looked_at(
         session_id = body_of(reply).session_id
         assert len(told_of(reply)) == 100
         looked: list[int] = []
-        look = broker.fetching.look
+        look = ConsumerView.look
 
-        def noted(replica: Replica, partition: Any) -> Any:
+        def noted(view: ConsumerView, replica: Replica, partition: Any) -> Any:
             looked.append(partition.wanted.partition)
-            return look(replica, partition)
+            return look(view, replica, partition)
 
-        monkeypatch.setattr(broker.fetching, "look", noted)
+        monkeypatch.setattr(ConsumerView, "look", noted)
         replicas[42].append(batch(b"a"), acks=1)
         await settle()
         reply = await ask(broker, session=(session_id, 1), wait_ms=100)
