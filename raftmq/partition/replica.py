@@ -541,9 +541,7 @@ class Replica:
         return TransactionOutcome.ABORTED if is_ahead else outcome
 
     def open_transactions(self) -> list[PartitionTransaction]:
-        """As the leader: the one that began first comes first."""
-        if self.leader is None:
-            return []
+        """The one that began first comes first."""
         return [
             PartitionTransaction(
                 producer_id, epoch, first_offset, max(noted_at, self._role_began_at)

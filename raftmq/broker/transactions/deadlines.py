@@ -69,7 +69,7 @@ class TransactionDeadlines:
         now, image = trio.current_time(), self._quorum.image
         for key in self._replicas.open_transactions.partitions():
             replica = self._replicas.find(key)
-            if replica is None:  # let go meanwhile
+            if replica is None or replica.leader is None:  # another broker's by now
                 continue
             for one in replica.open_transactions():
                 transaction = _overdue(one, image, now)

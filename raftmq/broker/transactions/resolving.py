@@ -96,7 +96,7 @@ class TransactionResolving:
         the index: what it lacks would stay open for ever."""
         ungranted = []
         async for replica in _in_slices(list(self._replicas.all())):
-            found = replica.open_transactions()
+            found = replica.open_transactions() if replica.leader is not None else []
             self._replicas.open_transactions.put(replica.key, {one.producer_id for one in found})
             now = trio.current_time()
             old = [one for one in found if one.since <= now - LOOK_SECONDS]
