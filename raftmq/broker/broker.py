@@ -53,6 +53,7 @@ from raftmq.broker.requests.producer_ids import ProducerIdAllocation
 from raftmq.broker.requests.proposals import ControllerRequests
 from raftmq.broker.requests.topics import TopicConfigRequests, TopicRequests
 from raftmq.broker.settings import BROKERS
+from raftmq.broker.transactions.coordinator import TransactionCoordinator
 from raftmq.broker.transactions.partition_requests import PartitionTransactionRequests
 from raftmq.broker.transactions.resolving import TransactionResolving
 from raftmq.disk.files import OsFiles, allow_many_files
@@ -71,6 +72,7 @@ from raftmq.rpc.server import RpcServer
 from raftmq.rpc.trio_channel import TrioConnector
 from raftmq.version import SOFTWARE
 from raftmq.wire.messages.hello import Hello
+from raftmq.wire.messages.transactions import TransactionsSettled, TransactionsSettledReply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -147,6 +149,9 @@ def authorize(context: RequestContext, request: Request) -> None:
 
 # How long a report of damage waits for metadata that is up to date; it is tried again after that.
 CATCH_UP_MS = 5000
+
+
+SETTLED_ANSWER_SECONDS = 5.0  # it takes no disk; a silent broker is asked again with pauses
 
 
 class NodeEnvironment:
@@ -232,6 +237,7 @@ class Broker:
         self._coordinator = self._make_coordinator(command_numbers)
         self._expiry = OffsetExpiry(self._coordinator, self.clock.confirmed_ms)
         self._producer_ids = ProducerIdAllocation(node_id, self._link, broker_epoch=self._epoch.get)
+        self._transactions = self._make_transactions()
         self.replicas = self._make_replicas(high_watermarks)
         self._resolving = TransactionResolving(
             self.replicas,
@@ -276,6 +282,17 @@ class Broker:
             broker_epoch=self._epoch.get,
             sequences=sequences,
             now_ms=self.clock.stamp_ms,
+        )
+
+    def _make_transactions(self) -> TransactionCoordinator:
+        return TransactionCoordinator(
+            self._coordinator,
+            self.quorum,
+            ask_settled=self._ask_settled,
+            without_id=self._producer_ids.init,
+            timeout_ms_max=self.settings.transaction_timeout_ms_max,
+            voters=self.settings.voters,
+            confirmed_ms=self.clock.confirmed_ms,
         )
 
     def _limits(self) -> RpcLimits:
@@ -355,11 +372,23 @@ class Broker:
         yield TopicRequests(changes, self._host.random, voters=self.settings.voters)
         yield TopicConfigRequests(changes)
         yield ElectionRequests(changes, self._host.random)
-        yield self._producer_ids
+        yield self._transactions
         yield MemberRequests(self._coordinator, self._host.random)
         yield OffsetRequests(self._coordinator)
         yield GroupRequests(self._coordinator)
         yield ControllerRequests(quorum, self.office)
+
+    async def _ask_settled(
+        self, broker_id: int, request: TransactionsSettled
+    ) -> TransactionsSettledReply:
+        """The leader of its partitions, which may be this broker."""
+        if broker_id == self.settings.node_id:
+            return TransactionsSettledReply()
+        answer = await self._peers.request(
+            broker_id, request, timeout_seconds=SETTLED_ANSWER_SECONDS
+        )
+        reply: TransactionsSettledReply = answer.body
+        return reply
 
     def _hello(self) -> Hello:
         return Hello(self.settings.cluster_id, self.settings.node_id, software=SOFTWARE)
@@ -397,6 +426,7 @@ class Broker:
                 self._producer_ids.run,
                 self._coordinator.run,
                 self._expiry.run,
+                self._transactions.run,
                 self._damage_reports.run,
                 self.replicas.repair.run,
                 self.replicas.rot_watch.run,

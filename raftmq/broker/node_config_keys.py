@@ -29,6 +29,8 @@ MILLISECONDS_MAX = (1 << 31) - 1  # requests carry them as signed 32-bit integer
 OFFSETS_RETENTION_MS_MAX = 100 * 365 * 86_400_000  # a century: for ever, without overflow
 CONNECTIONS_MOST = 1_000_000  # catches typing errors; the process has fewer descriptors anyhow
 UNHANDLED_BYTES_MOST = 1 << 40  # 1 TiB: catches typing errors
+TRANSACTION_TIMEOUT_MS_MIN = 1_000  # of one: shorter, an election would abort transactions
+TRANSACTION_TIMEOUT_MS_MAX = 900_000  # a quarter of an hour that one may hold up readers
 RULES = GroupSettings()  # the defaults of the group keys
 LIMITS = RpcLimits()  # the defaults of the limit keys
 # Fits into log lines and TOML keys without quotes.
@@ -201,6 +203,16 @@ OFFSETS_RETENTION = NodeKey(
     default=str(OFFSETS_RETENTION_MS),
     minimum=1,
 )
+TRANSACTION_TIMEOUT_MAX = NodeKey(
+    "transactions.timeout_ms_max",
+    Kind.NUMBER,
+    "The longest timeout that a producer may ask for its transactions: so long one may hold up the"
+    " readers of its partitions when its program has died. The same on all nodes: any of them may"
+    " coordinate any transaction id.",
+    MILLISECONDS_MAX,
+    default=str(TRANSACTION_TIMEOUT_MS_MAX),
+    minimum=TRANSACTION_TIMEOUT_MS_MIN,
+)
 CONNECTIONS_MAX = NodeKey(
     "limits.connections_max",
     Kind.NUMBER,
@@ -261,6 +273,7 @@ NODE_KEYS = (
     BIND,
     ADVERTISED,
     *GROUP_KEYS,
+    TRANSACTION_TIMEOUT_MAX,
     *LIMIT_KEYS,
     *LOG_KEYS,
 )

@@ -39,6 +39,8 @@ from raftmq.broker.node_config_keys import (
     SESSION_TIMEOUT_MAX,
     SESSION_TIMEOUT_MIN,
     SIZE_MAX,
+    TRANSACTION_TIMEOUT_MAX,
+    TRANSACTION_TIMEOUT_MS_MAX,
     VOTER,
     Kind,
     NodeKey,
@@ -69,7 +71,7 @@ if TYPE_CHECKING:
 # is in `node_config_keys`, whether values fit together in the checks below. Reads no file.
 
 
-OPTIONAL = ("groups", "limits", "log")  # sections in which every key has a default
+OPTIONAL = ("groups", "transactions", "limits", "log")  # sections in which every key has a default
 
 
 class SettingOrigin(NamedTuple):
@@ -417,6 +419,7 @@ class BrokerSettings:
     clock_difference_ms_max: by how much the clocks of brokers may differ and still agree.
     timing: of the quorum; tests shorten it, the settings file cannot.
     groups: limits of consumer groups.
+    transaction_timeout_ms_max: the longest that a producer may ask for.
     is_replacement: with an empty directory, take the place of a voter whose disk is lost for
         good (decision 0028).
     limits: of its connections.
@@ -431,6 +434,7 @@ class BrokerSettings:
     rack: str | None = None
     timing: Timing = field(default_factory=Timing)
     groups: CoordinatorSettings = field(default_factory=CoordinatorSettings)
+    transaction_timeout_ms_max: int = TRANSACTION_TIMEOUT_MS_MAX
     clock_difference_ms_max: int = DIFFERENCE_MS_MAX
     is_replacement: bool = False
     limits: RpcLimits = field(default_factory=RpcLimits)
@@ -499,6 +503,7 @@ def parse_settings(
     voters, listeners = reader.voters(), reader.listeners()
     rules = {name: reader.optional(key) for name, key in _RULES.items()}
     retention_ms = reader.optional(OFFSETS_RETENTION)
+    timeout_ms = reader.optional(TRANSACTION_TIMEOUT_MAX)
     limits = {key.last_name: reader.optional(key) for key in LIMIT_KEYS}
     log = LogSettings(**{key.last_name: reader.choice(key) for key in LOG_KEYS})
     is_replacement = reader.replace()
@@ -516,6 +521,7 @@ def parse_settings(
         voters=known,
         listeners=tuple(map(_settings_of, listeners)),
         groups=CoordinatorSettings(GroupSettings(**rules), retention_ms),
+        transaction_timeout_ms_max=timeout_ms,
         is_replacement=is_replacement,
         clock_difference_ms_max=difference_ms or DIFFERENCE_MS_MAX,
         limits=RpcLimits(**limits),

@@ -16,14 +16,13 @@ from immutables import Map
 
 from raftmq.broker.groups import commit
 from raftmq.broker.groups.batches import Commits, Decision, LoneCommand
-from raftmq.broker.groups.checks import check_name, check_unchanged, told
+from raftmq.broker.groups.checks import check_name, check_room, check_unchanged, told
 from raftmq.broker.groups.pipeline import PendingEntry
 from raftmq.errors import (
     GroupSubscribedToTopic,
     InvalidRequest,
     InvalidUpdateVersion,
     NonEmptyGroup,
-    QuorumBusy,
     RaftmqError,
     RebalanceInProgress,
     UnknownMemberId,
@@ -57,9 +56,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("raftmq.broker")
 
 
-# Limits of what every node of the cluster keeps in memory.
-GROUPS_WITH_OFFSETS_MAX = 100_000
-OFFSETS_OF_GROUP_MAX = 100_000  # partitions
 NO_OFFSETS: Map[PartitionId, CommittedOffset] = Map()
 
 
@@ -135,7 +131,8 @@ class OffsetRequests:
                 f"group {request.group}: the sender of commit {request.number} has committed again"
                 " since; nothing was changed"
             )
-        _check_room(self._coordinator.image, request)
+        keys = [PartitionId(one.topic_id, one.partition) for one in request.partitions]
+        check_room(self._coordinator.image, request.group, keys)
         return slot
 
     # Fetch
@@ -268,24 +265,6 @@ def _put_all(slot: OwnedSlot, waiting: Iterable[PendingEntry]) -> None:
         for one in put:
             slot.pipeline.withdraw(one.entry)
         raise
-
-
-def _check_room(image: MetadataImage, request: OffsetCommit) -> None:
-    """Known partitions may always be committed again, however many there are. Raises QuorumBusy."""
-    known = image.offsets.get(request.group)
-    if known is None:  # a group that is new in the metadata
-        if len(image.offsets) >= GROUPS_WITH_OFFSETS_MAX:
-            raise QuorumBusy(
-                f"group {request.group} is new, and {len(image.offsets)} groups have committed"
-                " offsets: delete groups that are not needed any more"
-            )
-    elif len(known) >= OFFSETS_OF_GROUP_MAX and any(
-        PartitionId(wanted.topic_id, wanted.partition) not in known for wanted in request.partitions
-    ):
-        raise QuorumBusy(
-            f"group {request.group} has committed offsets of {len(known)} partitions: delete those"
-            " that are not needed any more"
-        )
 
 
 def _check_member(slot: OwnedSlot, request: OffsetFetch) -> None:

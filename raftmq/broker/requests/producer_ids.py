@@ -24,16 +24,14 @@ from raftmq.metadata.commands import ProducerIdBlock as Block
 from raftmq.rpc.reply import Reply
 from raftmq.wire.batch.header import is_named
 from raftmq.wire.bodies import clip_message
-from raftmq.wire.messages.producers import InitProducerId, InitProducerIdReply
+from raftmq.wire.messages.producers import InitProducerIdReply
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from raftmq.broker.controller_link import ControllerLink
     from raftmq.metadata.commands import AnyResult
-    from raftmq.rpc.context import RequestContext
-    from raftmq.rpc.server import Handlers
-    from raftmq.wire.batch.header import Buffer
+    from raftmq.wire.messages.producers import InitProducerId
 
 BLOCK_COUNT = 1000  # of one command, as in Kafka; a restart wastes at most so many of 2^62
 LOW_COUNT = 500  # fewer left: fetch the next block; so many producers can start without a quorum
@@ -63,12 +61,8 @@ class ProducerIdAllocation:
         self._wanted, self._is_asking = trio.Event(), False
         self._said = ""  # last problem logged, so that attempts do not repeat it
 
-    def handlers(self) -> Handlers:
-        return {InitProducerId: self.init}
-
-    def init(
-        self, _context: RequestContext, request: InitProducerId, _payload: Buffer
-    ) -> Reply | Awaitable[Reply]:
+    def init(self, request: InitProducerId) -> Reply | Awaitable[Reply]:
+        """The answer to a producer without a transaction id."""
         return self._give() if self._ids else self._wait(request.timeout_ms / 1000)
 
     def on_epoch(self) -> None:

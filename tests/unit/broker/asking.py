@@ -14,10 +14,12 @@ from raftmq.metadata.commands import (
     CreateTopic,
     Done,
     Endpoint,
+    FeatureLevel,
     FenceBroker,
     FinishReview,
     RegisterBroker,
     ReviewPartitions,
+    SetFeatureLevel,
     UnfenceBroker,
 )
 from raftmq.rpc.context import Listener, RequestContext
@@ -57,8 +59,8 @@ class Link:
         raise NotController("nobody leads")
 
 
-async def cluster_of(*racks: str | None) -> FakeCluster:
-    """With one active broker for each rack, from broker 1 on."""
+async def cluster_of(*racks: str | None, level: int = FeatureLevel.FIRST) -> FakeCluster:
+    """With one active broker for each rack, from broker 1 on; `level`: what all of them know."""
     cluster = FakeCluster()
     for broker_id, rack in enumerate(racks, 1):
         endpoints = (
@@ -67,11 +69,18 @@ async def cluster_of(*racks: str | None) -> FakeCluster:
         )
         registered = await cluster.leader.propose(
             RegisterBroker(
-                broker_id, bytes([broker_id]) * 16, bytes([broker_id]) * 16, endpoints, rack
+                broker_id,
+                bytes([broker_id]) * 16,
+                bytes([broker_id]) * 16,
+                endpoints,
+                rack,
+                feature_level_max=level,
             )
         )
         assert isinstance(registered, BrokerRegistered)
         await said(cluster, UnfenceBroker(broker_id, registered.broker_epoch))
+    if level != FeatureLevel.FIRST:
+        await said(cluster, SetFeatureLevel(FeatureLevel.FIRST, level))
     cluster.settle()  # whatever lag a test sets is for what comes then
     return cluster
 

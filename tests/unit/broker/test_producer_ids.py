@@ -19,7 +19,7 @@ from raftmq.errors import ErrorCode, error_for
 from raftmq.metadata.commands import NO_EPOCH
 from raftmq.rpc.reply import Reply
 from raftmq.wire.messages.producers import InitProducerId, InitProducerIdReply
-from tests.unit.broker.asking import CONTEXT, NODE, Link, cluster_of
+from tests.unit.broker.asking import NODE, Link, cluster_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,7 +49,7 @@ async def open_stage(*, epoch: int | None = None) -> AsyncIterator[Stage]:
 
 
 async def ask(ids: ProducerIdAllocation, timeout_ms: int = 30_000) -> InitProducerIdReply:
-    answer = ids.init(CONTEXT, InitProducerId(timeout_ms), b"")
+    answer = ids.init(InitProducerId(timeout_ms))
     found = await answer if isinstance(answer, Awaitable) else answer
     assert isinstance(found, Reply)
     assert isinstance(found.body, InitProducerIdReply)

@@ -76,6 +76,16 @@ def test_groups(tmp_path: Path) -> None:
     assert said.offsets_retention_ms == 60_000
 
 
+def test_how_long_transactions_may_be_open(tmp_path: Path) -> None:
+    """A quarter of an hour, unless something else is said, of a second at least."""
+    plain = load_settings(write(tmp_path / "plain.toml", GOOD))
+    assert plain.transaction_timeout_ms_max == 900_000
+    text = GOOD + "\n[transactions]\ntimeout_ms_max = 60000\n"
+    assert load_settings(write(tmp_path / "said.toml", text)).transaction_timeout_ms_max == 60_000
+    with pytest.raises(InvalidConfig, match=r"transactions.timeout_ms_max = 999: expected"):
+        load_settings(write(tmp_path / "short.toml", text.replace("60000", "999")))
+
+
 def test_how_far_apart_clocks_may_be(tmp_path: Path) -> None:
     """Five minutes, unless something else is said, which is not too little for a slow message."""
     text = GOOD.replace("[node]", "[node]\nclock_difference_ms_max = 20000")

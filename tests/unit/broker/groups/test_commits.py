@@ -181,7 +181,7 @@ async def test_groups_and_partitions_have_a_number(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What every node has to keep is bounded; what is there may be committed again."""
-    limits = "raftmq.broker.groups.offset_requests"
+    limits = "raftmq.broker.groups.checks"
     async with coordinating() as here:
         await here.commit(1)
         monkeypatch.setattr(f"{limits}.GROUPS_WITH_OFFSETS_MAX", 1)
