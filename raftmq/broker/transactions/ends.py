@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftmq.broker.groups.batches import COMMIT_BYTES, Outcome, SharedEntry, size_of
+from raftmq.broker.groups.batches import Outcome, SharedEntry, size_of
 from raftmq.broker.groups.checks import check_name, told
 from raftmq.errors import (
     InvalidRequest,
@@ -29,6 +29,7 @@ from raftmq.metadata.commands import (
 )
 from raftmq.model import AbortReason
 from raftmq.wire.bodies import clip_message
+from raftmq.wire.messages.cluster import COMMAND_BYTES_MAX
 from raftmq.wire.messages.transactions import EndTxnReply
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
 # end, which is allowed, goes alone.
 BLOCKS_MAX = 2_000
 BATCH_BYTES_MAX = 1 << 19  # half of `COMMAND_BYTES_MAX`, as sizes are estimates
-END_BYTES = 300  # estimate, with the longest id and an owner
+ALONE_BYTES_MAX = COMMAND_BYTES_MAX * 9 // 10  # of a single end: the metadata of its offsets count
+END_BYTES = 100  # estimate, without its texts
+GROUP_BYTES = 30  # the same
 PARTITION_BYTES = 32
 
 
@@ -68,7 +71,7 @@ def end_of(
     count = sum(len(each.offsets) for each in request.groups)
     if count > OFFSETS_MAX:
         raise InvalidRequest(f"{name}: {count} offsets, at most {OFFSETS_MAX}: commit more often")
-    return TransactionEnd(
+    end = TransactionEnd(
         transaction_id=request.transaction_id,
         producer_id=request.producer_id,
         producer_epoch=request.producer_epoch,
@@ -81,6 +84,12 @@ def end_of(
         groups=tuple(_offsets_of(each, now_ms) for each in request.groups),
         settled=settled,
     )
+    if (size := bytes_of(end)) > ALONE_BYTES_MAX:
+        raise InvalidRequest(
+            f"{name}: {size} bytes of partitions and offsets, at most {ALONE_BYTES_MAX}: commit"
+            " more often, or with less metadata"
+        )
+    return end
 
 
 def _reason_of(request: EndTxn) -> AbortReason:
@@ -177,11 +186,15 @@ class EndBatch:
 
 
 def bytes_of(end: TransactionEnd) -> int:
-    """In a command, about."""
+    """In a command, at most."""
     settled = sum(len(one.partitions) for one in end.settled)
-    offsets = sum(size_of(each) for group in end.groups for each in group.offsets)
-    members = len(end.groups) * COMMIT_BYTES * 4  # the names of a group, its member and instance
-    return END_BYTES + PARTITION_BYTES * (len(end.partitions) + settled) + members + offsets
+    size = END_BYTES + len(end.transaction_id.encode())
+    size += END_BYTES * len(end.settled) + PARTITION_BYTES * (len(end.partitions) + settled)
+    for group in end.groups:
+        texts = (group.group, group.member_id, group.instance_id or "")
+        size += GROUP_BYTES + sum(len(text.encode()) for text in texts)
+        size += sum(map(size_of, group.offsets))
+    return size
 
 
 def blocks_of(end: TransactionEnd) -> int:

@@ -234,7 +234,7 @@ class TransactionRequests:
         for group in end.groups:
             keys = [PartitionId(one.topic_id, one.partition) for one in group.offsets]
             check_room(self._coordinator.image, group.group, keys)
-        attempt = _Attempt(end, now_ms, settling.settled_count(name))
+        attempt = _Attempt(end, now_ms, settling.settled_count)
         slot.transactions.put(attempt.waiting.entry)
         return attempt
 
@@ -411,7 +411,7 @@ class _Attempt:
     """An end in line.
 
     Attributes:
-        settled: how many settled commits of the id it lets the metadata forget.
+        settled: `Settling.settled_count` then: later ones make room that it did not have.
     """
 
     def __init__(self, end: TransactionEnd, changed_at_ms: int, settled: int) -> None:

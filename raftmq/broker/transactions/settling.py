@@ -65,8 +65,9 @@ class Settling:
         """What the next end of the id lets the metadata forget."""
         return self._commits.settled_of(transaction_id)
 
-    def settled_count(self, transaction_id: str) -> int:
-        return self._commits.settled_count(transaction_id)
+    @property
+    def settled_count(self) -> int:
+        return self._commits.settled_count
 
     def unsettled_count(self, transaction_id: str, state: TransactionState) -> int:
         """Commits that this row lists and no leader has called settled as a whole."""
@@ -75,11 +76,14 @@ class Settling:
     async def wait_room(
         self, slot: OwnedSlot, transaction_id: str, seen: int, deadline: float
     ) -> bool:
-        """Until more than `seen` commits of the id are settled that the metadata still list; False
-        at the deadline, or if the slot is lost.
+        """Until a commit of the id is settled after `settled_count` was `seen`; False at the
+        deadline, or if the slot is lost.
         """
         return await self._wait(
-            slot, transaction_id, lambda: self.settled_count(transaction_id) > seen, deadline
+            slot,
+            transaction_id,
+            lambda: self._commits.has_settled_since(transaction_id, seen),
+            deadline,
         )
 
     async def wait_settled(

@@ -101,6 +101,8 @@ class UnsettledCommits:
         self._names: dict[Transaction, str] = {}  # of their ids
         self._wanted: dict[str, _Wanted] = {}
         self._moved: set[str] = set()
+        # Commits that were settled as a whole are counted, with the newest one of each id.
+        self._count, self._newest = 0, dict[str, int]()
 
     # What the metadata say
 
@@ -119,6 +121,8 @@ class UnsettledCommits:
             self._names[key] = transaction_id
         if commits:
             self._ids[transaction_id] = commits
+        elif transaction_id not in self._wanted:  # its next commits are others
+            self._newest.pop(transaction_id, None)
 
     def _forget(self, transaction_id: str) -> dict[Transaction, _Commit]:
         known = self._ids.pop(transaction_id, {})
@@ -134,6 +138,7 @@ class UnsettledCommits:
         """Forget ids of all other slots: somebody else coordinates them."""
         for name in [name for name in self._ids if slot_of(name) not in owned]:
             self._forget(name)
+            self._newest.pop(name, None)
 
     # Who waits
 
@@ -207,8 +212,12 @@ class UnsettledCommits:
         name = self._names.get(transaction)
         if name is None:  # forgotten since it was asked about
             return
-        if self._ids[name][transaction].settle(partition, now):
+        commit = self._ids[name][transaction]
+        if commit.settle(partition, now):
             self._moved.add(name)
+            if not commit.waiting:
+                self._count += 1
+                self._newest[name] = self._count
 
     def take_moved(self) -> set[str]:
         """The ids of which something was settled since the last call."""
@@ -226,10 +235,14 @@ class UnsettledCommits:
             return transaction not in commits or not commits[transaction].waiting
         return not any(commit.waiting for commit in commits.values())
 
-    def settled_count(self, transaction_id: str) -> int:
-        """Commits of the id that are settled, and that the metadata still list."""
-        commits = self._ids.get(transaction_id, {})
-        return sum(not commit.waiting for commit in commits.values())
+    @property
+    def settled_count(self) -> int:
+        """Commits of all ids that were settled as a whole so far."""
+        return self._count
+
+    def has_settled_since(self, transaction_id: str, seen: int) -> bool:
+        """Whether a commit of the id was among those after the first `seen`."""
+        return self._newest.get(transaction_id, 0) > seen
 
     def unsettled_count(self, transaction_id: str, state: TransactionState) -> int:
         """Commits that this row lists and that are not known to be settled as a whole."""

@@ -45,6 +45,10 @@ def offsets_of(offset: int, *, group: str = GROUP, **more: object) -> GroupOffse
     return GroupOffsets(group, offsets=(OffsetToCommit(ORDERS, 0, offset),), **more)  # type: ignore[arg-type]
 
 
+def many_offsets(count: int, metadata: str = "") -> tuple[OffsetToCommit, ...]:
+    return tuple(OffsetToCommit(ORDERS, each, 1, metadata=metadata) for each in range(count))
+
+
 # -- Opening --------------------------------------------------------------------------------------
 
 
@@ -165,6 +169,26 @@ async def test_ends_gather_while_one_is_under_way(autojump_clock: MockClock) -> 
         assert all(one.body.is_committed for one in asked)
 
 
+async def test_a_large_end_goes_alone(autojump_clock: MockClock) -> None:
+    """As large as the limits allow: in one command, and others of the line before and after it."""
+    numbered = (f"id-{number}" for number in range(5_000))
+    names = [name for name in numbered if slot_of(name) == slot_of(ID)][:4]
+    async with transacting(*names, partition_count=300) as here:
+        opened = {name: await here.opened(name) for name in names}
+        here.cluster.delay_seconds = 1.0
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                is_large = name == names[2]
+                groups = (GroupOffsets(GROUP, offsets=many_offsets(5_000)),) if is_large else ()
+                partitions = range(2_000) if is_large else range(1)
+                request = end_of(opened[name], name=name, partitions=partitions, groups=groups)
+                nursery.start_soon(here.begin(request).answer)
+                await settle()
+        assert [len(command.ends) for command in here.log(EndTransactions)] == [1, 1, 1, 1]
+        replies = [await here.end(opened[name], name=name) for name in names]
+        assert [one.is_committed for one in replies] == [True] * 4
+
+
 async def test_a_retry_is_told_the_same(autojump_clock: MockClock) -> None:
     """Also of another coordinator: what was decided is in the metadata."""
     async with transacting() as here:
@@ -228,6 +252,21 @@ async def test_the_owner_before_is_fenced(autojump_clock: MockClock) -> None:
             },
             ErrorCode.OFFSET_METADATA_TOO_LARGE,
             "more than 4096 bytes",
+        ),
+        (
+            {
+                "groups": (
+                    GroupOffsets(GROUP, offsets=many_offsets(5_000)),
+                    offsets_of(1, group="b"),
+                )
+            },
+            ErrorCode.INVALID_REQUEST,
+            "5001 offsets, at most 5000: commit more often",
+        ),
+        (
+            {"groups": (GroupOffsets(GROUP, offsets=many_offsets(300, metadata="m" * 4_000)),)},
+            ErrorCode.INVALID_REQUEST,
+            "or with less metadata",
         ),
     ],
 )

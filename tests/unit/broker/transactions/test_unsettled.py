@@ -158,7 +158,10 @@ def test_only_a_yes_settles() -> None:
     assert (settled.producer_epoch, settled.partitions) == (4, ((TOPIC, 0),))
     assert commits.is_settled(ID, (9, 4))
     assert not commits.is_settled(ID, (9, 3))
-    assert (commits.settled_count(ID), commits.backlog(8.0)) == (1, (1, 8.0))
+    assert (commits.settled_count, commits.backlog(8.0)) == (1, (1, 8.0))
+    assert commits.has_settled_since(ID, 0)
+    assert not commits.has_settled_since(ID, 1)
+    assert not commits.has_settled_since(OTHER, 0)
 
 
 def test_what_is_settled_is_forgotten_when_the_id_rests() -> None:
