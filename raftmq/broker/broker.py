@@ -54,8 +54,7 @@ from raftmq.broker.requests.proposals import ControllerRequests
 from raftmq.broker.requests.topics import TopicConfigRequests, TopicRequests
 from raftmq.broker.settings import BROKERS
 from raftmq.broker.transactions.coordinator import TransactionCoordinator
-from raftmq.broker.transactions.partition_requests import PartitionTransactionRequests
-from raftmq.broker.transactions.resolving import TransactionResolving
+from raftmq.broker.transactions.leading import LedTransactions
 from raftmq.disk.files import OsFiles, allow_many_files
 from raftmq.metadata.commands import Endpoint
 from raftmq.metadata.raft.background import open_background
@@ -72,7 +71,6 @@ from raftmq.rpc.server import RpcServer
 from raftmq.rpc.trio_channel import TrioConnector
 from raftmq.version import SOFTWARE
 from raftmq.wire.messages.hello import Hello
-from raftmq.wire.messages.transactions import TransactionsSettled, TransactionsSettledReply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -89,6 +87,12 @@ if TYPE_CHECKING:
     from raftmq.rpc.network import Network
     from raftmq.rpc.server import Handler, Handlers
     from raftmq.wire.bodies import Request
+    from raftmq.wire.messages.transactions import (
+        EndTxn,
+        EndTxnReply,
+        TransactionsSettled,
+        TransactionsSettledReply,
+    )
 
 
 logger = logging.getLogger("raftmq.broker")
@@ -239,10 +243,11 @@ class Broker:
         self._producer_ids = ProducerIdAllocation(node_id, self._link, broker_epoch=self._epoch.get)
         self._transactions = self._make_transactions()
         self.replicas = self._make_replicas(high_watermarks)
-        self._resolving = TransactionResolving(
+        self._led_transactions = LedTransactions(
             self.replicas,
             quorum,
             catch_up=partial(self._changes.catch_up, timeout_ms=CATCH_UP_MS),
+            ask_end=self._ask_end,
         )
         limits = self._limits()
         self.lifetime = self._make_lifetime(logs_max=self._logs_max(limits))
@@ -359,7 +364,7 @@ class Broker:
             voters=self.settings.voters,
         )
         yield LogDescriptions(replicas)
-        yield PartitionTransactionRequests(replicas)
+        yield self._led_transactions
         yield self.replicas.rot_watch
         yield MetadataRequests(
             quorum,
@@ -383,11 +388,21 @@ class Broker:
     ) -> TransactionsSettledReply:
         """The leader of its partitions, which may be this broker."""
         if broker_id == self.settings.node_id:
-            return TransactionsSettledReply()
+            return self._led_transactions.requests.tell_settled(request)
         answer = await self._peers.request(
             broker_id, request, timeout_seconds=SETTLED_ANSWER_SECONDS
         )
         reply: TransactionsSettledReply = answer.body
+        return reply
+
+    async def _ask_end(self, broker_id: int, request: EndTxn) -> EndTxnReply:
+        """The coordinator of its id, which may be this broker."""
+        if broker_id == self.settings.node_id:
+            return await self._transactions.requests.end_here(request)  # once it is decided
+        seconds = request.timeout_ms / 1000
+        reply: EndTxnReply = (
+            await self._peers.request(broker_id, request, timeout_seconds=seconds)
+        ).body
         return reply
 
     def _hello(self) -> Hello:
@@ -433,7 +448,7 @@ class Broker:
                 self.replicas.run,
                 self.replicas.run_ticks,
                 self.replicas.run_checkpoints,
-                self._resolving.run,
+                self._led_transactions.run,
                 self.lifetime.run,
                 partial(self._directory.run_retention, self.clock.confirmed_ms),
             ):
