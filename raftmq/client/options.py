@@ -92,8 +92,7 @@ def bad_choice(name: str, given: object, choices: Sequence[str]) -> list[str]:
 DeliveryName: TypeAlias = Literal["at_most_once", "at_least_once"]
 AT_MOST_ONCE = "at_most_once"  # never twice; lost where something fails
 AT_LEAST_ONCE = "at_least_once"  # sent again until it is certain; twice where something fails
-EXACTLY_ONCE = "exactly_once"
-DELIVERIES = (AT_MOST_ONCE, AT_LEAST_ONCE)
+EXACTLY_ONCE = "exactly_once"  # what is read and what is written count together, or not at all
 ONE_OR_MORE = range(1, sys.maxsize)  # stands for any positive count in `Allowed`
 
 # For each word the values, or ranges of values, that an option may have with it. The first is set.
@@ -113,9 +112,9 @@ def with_delivery(given: Mapping[str, Any], allowed: Allowed) -> dict[str, Any]:
     word = rest.pop("delivery", None)
     if word is None:
         return rest
-    chosen = allowed[_checked(word)]
+    chosen = allowed[_checked(word, allowed)]
     problems = [
-        _contradiction(word, name, rest[name], values)
+        contradiction(word, name, rest[name], values)
         for name, values in chosen.items()
         if name in rest and not _is_among(rest[name], values)
     ]
@@ -124,17 +123,15 @@ def with_delivery(given: Mapping[str, Any], allowed: Allowed) -> dict[str, Any]:
     return {**{name: values[0] for name, values in chosen.items()}, **rest}
 
 
-def _checked(word: object) -> str:
-    if word == EXACTLY_ONCE:
-        problem = f'delivery = "{word}": comes with transactions; until then "{AT_LEAST_ONCE}" is'
-        raise InvalidConfig([f"{problem} the nearest"])
-    if not isinstance(word, str) or word not in DELIVERIES:
-        names = ", ".join(f'"{name}"' for name in DELIVERIES)
+def _checked(word: object, allowed: Allowed) -> str:
+    if not isinstance(word, str) or word not in allowed:
+        names = ", ".join(f'"{name}"' for name in allowed)
         raise InvalidConfig([f"delivery = {word!r}: expected {names}"])
     return word
 
 
-def _contradiction(word: str, name: str, value: object, values: tuple[object, ...]) -> str:
+def contradiction(word: str, name: str, value: object, values: tuple[object, ...]) -> str:
+    """The problem of an option that has another value than `delivery` allows."""
     names = " or ".join(_shown(each) for each in values)
     return (
         f'{name} = {_shown(value)} with delivery = "{word}", which takes {name} = {names}: '

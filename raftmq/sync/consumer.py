@@ -287,7 +287,9 @@ class Consumer(BlockingBlock, Generic[ValueT_co, KeyT_co]):
         return self._ask(lambda: self._consumer.high_watermark(topic, partition))
 
     def lag(self, topic: str, partition: int) -> int | None:
-        """Offsets between the position and the high watermark; None: not known yet.
+        """Offsets between the position and the end of what this consumer may read, as of the last
+        fetch; None: not known yet. With "read_committed" that end is the first transaction that is
+        still open, if there is one, and the high watermark otherwise.
 
         Raises:
             InvalidConfig: the partition is not read by this consumer. Definite.
@@ -301,7 +303,8 @@ class Consumer(BlockingBlock, Generic[ValueT_co, KeyT_co]):
             timeout: seconds; None waits for ever.
 
         Returns:
-            By pair of topic and partition: one past the last committed record.
+            By pair of topic and partition: one past the last committed record; with
+            "read_committed" the first transaction that is still open, if there is one.
 
         Raises:
             RaftmqError: a leader has not answered, or refused. Nothing was changed.
@@ -382,6 +385,8 @@ class Consumer(BlockingBlock, Generic[ValueT_co, KeyT_co]):
             UnknownMemberId: with `assign`, while the group has members; nothing was committed.
                 Definite.
             OutcomeUnknown: it may have been committed. Indefinite.
+            InvalidTransaction: with `commit="transaction"`, where only transactions commit.
+                Definite.
             InvalidRequest: `work` is a copy of what was handed out. Definite.
             InvalidConfig: the consumer is not in a group. Definite.
             RequestTimedOut: after `timeout` seconds; it may have been committed. Indefinite.
@@ -498,9 +503,7 @@ class Consumer(BlockingBlock, Generic[ValueT_co, KeyT_co]):
         return self._consumer.position(topic, partition)
 
     def _lag(self, topic: str, partition: int) -> int | None:
-        position = self._position(topic, partition)
-        end = self._consumer.high_watermark(topic, partition)
-        return None if position is None or end is None else max(0, end - position)
+        return self._consumer._lag_from(self._position(topic, partition), topic, partition)
 
     def _not_handed_out(self, record: ConsumerRecord) -> None:
         """It comes again, in this or another call."""

@@ -20,13 +20,14 @@ from raftmq.errors import (
     ServerError,
     UnknownTopicOrPartition,
 )
+from raftmq.model import IsolationLevel
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.offsets import EARLIEST, LATEST, FoundOffset, ListOffsets, WantedOffset
 from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
 from raftmq.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from raftmq.client.routing.cluster import Cluster
     from raftmq.client.routing.routes import LeaderPlace
@@ -42,6 +43,7 @@ async def list_offset(
     partition: int,
     timestamp: int,
     *,
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> int:
     """The offset that belongs to a time.
@@ -49,6 +51,8 @@ async def list_offset(
     Args:
         timestamp: milliseconds since 1970-01-01 UTC; or LATEST, after the last committed record, or
             EARLIEST, where the log starts.
+        isolation: READ_COMMITTED finds nothing behind the start of an open transaction, as readers
+            go on there; READ_UNCOMMITTED finds all below the high watermark.
 
     Returns:
         The offset of the first record at or after `timestamp`; -1 if no record is so young.
@@ -61,12 +65,45 @@ async def list_offset(
     async def attempt(place: LeaderPlace) -> int:
         wanted = WantedOffset(place.topic_id, place.partition, place.leader_epoch, timestamp)
         found: FoundOffset
-        found, _ = await cluster.ask_leader(place, ListOffsets((wanted,)), deadline=deadline)
+        body = ListOffsets((wanted,), isolation)
+        found, _ = await cluster.ask_leader(place, body, deadline=deadline)
         return found.offset
 
     return await cluster.at_leader(
         topic, partition, attempt, deadline=deadline, repeats=RepeatEffect.HARMLESS
     )
+
+
+# Requests at a time for the ends of a consumer's partitions, so that many do not flood the leaders
+QUESTIONS_MAX = 32
+
+
+async def find_ends(
+    cluster: Cluster, keys: Iterable[tuple[str, int]], isolation: IsolationLevel
+) -> dict[tuple[str, int], int]:
+    """By pair of topic and partition, up to where a reader at this level gets records.
+
+    Raises:
+        RaftmqError: a leader has not answered, or refused.
+    """
+    found: dict[tuple[str, int], int] = {}
+    failures: list[RaftmqError] = []
+    limiter = anyio.Semaphore(QUESTIONS_MAX)
+
+    async def find(key: tuple[str, int]) -> None:
+        async with limiter:
+            try:
+                if not failures:  # one failure fails the call: ask no more
+                    found[key] = await list_offset(cluster, *key, LATEST, isolation=isolation)
+            except RaftmqError as error:
+                failures.append(error.at(*key))
+
+    async with anyio.create_task_group() as tasks:
+        for key in keys:
+            tasks.start_soon(find, key)
+    if failures:
+        raise failures[0]
+    return {key: found[key] for key in sorted(found)}
 
 
 # -- Offsets --------------------------------------------------------------------------------------

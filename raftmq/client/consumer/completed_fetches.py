@@ -1,8 +1,8 @@
 """Fetched batches of one partition that were not handed out yet, decoded lazily. Pure.
 
 Kafka: CompletedFetch. Owns the batches in log order, and their bytes; decodes a batch only when its
-records are about to be handed out. Control batches are skipped: only readers of transactions need
-them.
+records are about to be handed out. Batches without records for the program are passed over, and
+never decoded: control batches, and those of aborted transactions.
 """
 
 from __future__ import annotations
@@ -27,10 +27,23 @@ LIMITS = DecodeLimits()
 
 
 class CompletedFetch:
-    """One batch, whole at `position` of `data`; its header and CRC have been checked."""
+    """One batch, whole at `position` of `data`; its header and CRC have been checked.
 
-    def __init__(self, data: Buffer, position: int, header: BatchHeader, *, where: str) -> None:
+    Attributes:
+        is_passed_over: it has no record for the program: a control batch, or an aborted one.
+    """
+
+    def __init__(
+        self,
+        data: Buffer,
+        position: int,
+        header: BatchHeader,
+        *,
+        where: str,
+        is_aborted: bool = False,
+    ) -> None:
         self.header = header
+        self.is_passed_over = is_aborted or header.is_control
         self._data, self._origin = data, BytesOrigin(position, where)
 
     @cached_property
@@ -39,14 +52,14 @@ class CompletedFetch:
         return RecordBatch(self._data, self.header, self._origin, LIMITS)
 
     def part(self, position: int, *, records_max: int) -> BatchPart:
-        """Its records from the first one at or after `position` on; may be empty.
+        """Its records from the first one at or after `position` on; may be empty. Not of a batch
+        that is passed over.
 
         Raises:
             CorruptRecord, UnsupportedCompression: it cannot be decoded.
         """
+        assert not self.is_passed_over, "no record of it is for the program"
         header, start = self.header, 0
-        if header.is_control:  # no record for the program
-            return BatchPart(self.batch, 0, 0)
         # The fetch began within the batch, or part was handed out
         if position > header.base_offset:
             start = bisect_left(self.batch.offsets, position)
@@ -86,6 +99,8 @@ class CompletedFetches:
         """
         parts: list[BatchPart] = []
         for piece in self._pieces:
+            if piece.is_passed_over:
+                continue
             try:
                 part = piece.part(position, records_max=records_max)
             except RaftmqError:
@@ -100,23 +115,23 @@ class CompletedFetches:
         return parts
 
     def pass_over(self, offset: int) -> tuple[int, int | None]:
-        """The offset at which records go on after `offset`: behind control batches.
+        """The offset at which records go on after `offset`: behind what is passed over.
 
         Returns:
-            That offset, and the leader epoch of the last control batch; None without any.
+            That offset, and the leader epoch of the last batch passed over; None without any.
         """
         epoch = None
         for piece in self._pieces:
             header = piece.header
             if header.end_offset <= offset:  # handed out already
                 continue
-            if not header.is_control or header.base_offset > offset:  # records follow, or a gap
+            if not piece.is_passed_over or header.base_offset > offset:  # records follow, or a gap
                 break
             offset, epoch = header.end_offset, header.leader_epoch
         return offset, epoch
 
     def drop_before(self, position: int) -> tuple[int, int | None]:
-        """Drop batches before `position`, and control batches that follow.
+        """Drop batches before `position`, and those that follow and are passed over.
 
         Returns:
             Where records go on, and the leader epoch of the batch that reaches up to there; None:
@@ -124,11 +139,11 @@ class CompletedFetches:
         """
         epoch = None
         while self._pieces:
-            header = self._pieces[0].header
+            header, is_passed_over = self._pieces[0].header, self._pieces[0].is_passed_over
             # This batch reaches up to the position, so its epoch is that of the record before.
-            if header.base_offset < position or header.is_control:
+            if header.base_offset < position or is_passed_over:
                 epoch = header.leader_epoch
-            if header.end_offset > position and not header.is_control:  # records are left in it
+            if header.end_offset > position and not is_passed_over:  # records are left in it
                 break
             self._pieces.popleft()
             self.byte_count -= header.size

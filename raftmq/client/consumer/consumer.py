@@ -13,13 +13,18 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import anyio
 from anyio.lowlevel import checkpoint
 
-from raftmq.client.administration.offsets import list_offset
+from raftmq.client.administration.offsets import find_ends
 from raftmq.client.block_tasks import BlockTasks
 from raftmq.client.consumer.fetch_collector import FetchCollector
 from raftmq.client.consumer.fetch_plan import FetchPlan
 from raftmq.client.consumer.fetch_response import FetchResponses
 from raftmq.client.consumer.fetcher import Fetcher, FetchLeaders, MetadataWatch, RecordSignal
-from raftmq.client.consumer.group_consumption import GroupConsumption, HandOutForm, Processing
+from raftmq.client.consumer.group_consumption import (
+    GroupConsumption,
+    HandOutForm,
+    Processing,
+    member_that_read,
+)
 from raftmq.client.consumer.group_reader import GroupReader, InFlightRecords
 from raftmq.client.consumer.options import consumer_options, named
 from raftmq.client.consumer.partition_state import FROM_LATEST, ReadingEvents, seek_start
@@ -35,7 +40,6 @@ from raftmq.errors import (
     UndecodableRecord,
     UnknownTopicOrPartition,
 )
-from raftmq.wire.messages.offsets import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,8 +52,6 @@ if TYPE_CHECKING:
     from raftmq.client.routing.cluster import Cluster
 
 Found = TypeVar("Found")
-# Requests at a time for end offsets, so that many partitions do not flood the leaders
-QUESTIONS_MAX = 32
 
 
 class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
@@ -373,6 +375,8 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
             UnknownMemberId: with `assign`, while the group has members; nothing was committed.
                 Definite.
             OutcomeUnknown: it may have been committed. Indefinite.
+            InvalidTransaction: with `commit="transaction"`, where only transactions commit.
+                Definite.
             InvalidRequest: `work` is a copy of what was handed out. Definite.
             InvalidConfig: the consumer is not in a group. Definite.
         """
@@ -463,47 +467,31 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
         return self._subscription.find(topic, partition).high_watermark
 
     def lag(self, topic: str, partition: int) -> int | None:
-        """Offsets between the position and the high watermark; None: not known yet.
+        """Offsets between the position and the end of what this consumer may read, as of the last
+        fetch; None: not known yet. With "read_committed" that end is the first transaction that is
+        still open, if there is one, and the high watermark otherwise.
 
         Raises:
             InvalidConfig: the partition is not read by this consumer. Definite.
         """
-        position, end = self.position(topic, partition), self.high_watermark(topic, partition)
+        return self._lag_from(self.position(topic, partition), topic, partition)
+
+    def _lag_from(self, position: int | None, topic: str, partition: int) -> int | None:
+        end = self._subscription.find(topic, partition).end_offset
         return None if position is None or end is None else max(0, end - position)
 
     async def end_offsets(self) -> dict[Key, int]:
         """The end offset of each assigned partition now, as its leader says.
 
         Returns:
-            By pair of topic and partition: one past the last committed record.
+            By pair of topic and partition: one past the last committed record; with
+            "read_committed" the first transaction that is still open, if there is one.
 
         Raises:
             RaftmqError: a leader has not answered, or refused. Nothing was changed.
         """
         self._check_open()
-        found: dict[Key, int] = {}
-        failures: list[RaftmqError] = []
-        limiter = anyio.Semaphore(QUESTIONS_MAX)
-        async with anyio.create_task_group() as tasks:
-            for key in self.assignment:
-                tasks.start_soon(self._find_end, key, limiter, found, failures)
-        if failures:
-            raise failures[0]
-        return {key: found[key] for key in sorted(found)}
-
-    async def _find_end(
-        self,
-        key: Key,
-        limiter: anyio.Semaphore,
-        found: dict[Key, int],
-        failures: list[RaftmqError],
-    ) -> None:
-        async with limiter:
-            try:
-                if not failures:  # one failure fails the call: ask no more
-                    found[key] = await list_offset(self._cluster, *key, LATEST)
-            except RaftmqError as error:
-                failures.append(error.at(*key))
+        return await find_ends(self._cluster, self.assignment, self._options.isolation)
 
     def seek(
         self,
@@ -598,3 +586,15 @@ class Batches(Generic[ValueT_co, KeyT_co]):
 
     async def __anext__(self) -> ConsumedBatch[ValueT_co, KeyT_co]:
         return await self._consumer._next_batch(self._max_records)
+
+
+def member_behind(given: Consumer | Work) -> GroupConsumption:
+    """The member whose progress a transaction commits: a consumer, or who has handed it out.
+
+    Raises:
+        InvalidConfig: a consumer without a group.
+        InvalidRequest, IllegalGeneration, TypeError: see `member_that_read`.
+    """
+    if isinstance(given, Consumer):
+        return given._group("commit_offsets")
+    return member_that_read(given)

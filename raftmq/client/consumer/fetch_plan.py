@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.partition_state import ConsumedPartition, Key
     from raftmq.client.consumer.subscription import Subscription
     from raftmq.client.routing.routes import LeaderPlace, Routes
+    from raftmq.model import IsolationLevel
     from raftmq.rpc.reply import Answer
     from raftmq.wire.messages.fetch import PartitionFetched
     from raftmq.wire.messages.offsets import FoundOffset
@@ -53,8 +54,8 @@ class PartitionRequest(NamedTuple):
     @property
     def is_caught_up(self) -> bool:
         """The position is at the end, as of the leader's last answer."""
-        high_watermark = self.state.high_watermark
-        return high_watermark is not None and self.offset >= high_watermark
+        end_offset = self.state.end_offset
+        return end_offset is not None and self.offset >= end_offset
 
 
 class PlannedRequest(NamedTuple):
@@ -92,7 +93,10 @@ def asked_of(state: ConsumedPartition, place: LeaderPlace) -> PartitionRequest:
 
 
 def fetch_question(
-    broker_id: int, asked: Sequence[PartitionRequest], limits: FetchLimits
+    broker_id: int,
+    asked: Sequence[PartitionRequest],
+    limits: FetchLimits,
+    isolation: IsolationLevel,
 ) -> PlannedRequest:
     partition_bytes_max = min(limits.partition_bytes_max, limits.bytes_max)
     partitions = tuple(
@@ -109,20 +113,30 @@ def fetch_question(
     bytes_min = min(limits.bytes_min, limits.bytes_max)
     return PlannedRequest(
         broker_id,
-        Fetch(limits.max_wait_ms, bytes_min, limits.bytes_max, partitions=partitions),
+        Fetch(
+            limits.max_wait_ms,
+            bytes_min,
+            limits.bytes_max,
+            partitions=partitions,
+            isolation_level=isolation,
+        ),
         {one.state.key: one for one in asked},
         wait_seconds=limits.max_wait_ms / 1000,
         is_idle=all(one.is_caught_up for one in asked),
     )
 
 
-def offsets_question(broker_id: int, asked: Sequence[PartitionRequest]) -> PlannedRequest:
+def offsets_question(
+    broker_id: int, asked: Sequence[PartitionRequest], isolation: IsolationLevel
+) -> PlannedRequest:
     """Where to start. For a timestamp also where the log ends, in case no record is so young; it is
     asked first, so that no record comes between.
     """
     wanted = [each for one in asked for each in _wanted_offsets(one)]
     return PlannedRequest(
-        broker_id, ListOffsets(tuple(wanted)), {one.state.key: one for one in asked}
+        broker_id,
+        ListOffsets(tuple(wanted), isolation),
+        {one.state.key: one for one in asked},
     )
 
 
@@ -272,13 +286,14 @@ class FetchPlan:
         starting = [one for one in wanted if one.state.position is None]
         # Partitions without a position need an offset before they can be fetched.
         if starting:
-            return offsets_question(broker_id, starting)
+            return offsets_question(broker_id, starting, self._options.isolation)
         leader_count = len({place.leader for _, place in placed})
         space_bytes = self._space_bytes([state for state, _ in led], leader_count) if wanted else 0
         if not space_bytes:  # nothing wanted, or the prefetch bound is reached
             return None
         pause_ms = (self._wake_at(led, now=now) - now) * 1000
-        return fetch_question(broker_id, wanted, self._limits(space_bytes, pause_ms=pause_ms))
+        limits = self._limits(space_bytes, pause_ms=pause_ms)
+        return fetch_question(broker_id, wanted, limits, self._options.isolation)
 
     def _limits(self, space_bytes: int, *, pause_ms: float) -> FetchLimits:
         options = self._options

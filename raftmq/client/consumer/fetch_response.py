@@ -8,7 +8,8 @@ an answer to a request that is outdated by now is dropped.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftmq.client.consumer.completed_fetches import CompletedFetch
 from raftmq.client.consumer.fetch_plan import match_fetched, match_offsets
@@ -22,12 +23,14 @@ from raftmq.errors import (
     Unreachable,
     error_for,
 )
+from raftmq.model import IsolationLevel
 from raftmq.wire.batch.header import iter_batches
+from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.corruption import CorruptionVerdict
 from raftmq.wire.messages.offsets import ListOffsets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from raftmq.client.consumer.fetch_plan import PartitionRequest, PlannedRequest
     from raftmq.client.consumer.partition_state import ConsumedPartition
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from raftmq.client.routing.routes import Routes
     from raftmq.rpc.reply import Answer
     from raftmq.wire.batch.header import BatchHeader, Buffer
-    from raftmq.wire.messages.fetch import PartitionFetched
+    from raftmq.wire.messages.fetch import AbortedTransaction, PartitionFetched
 
 
 # -- Checking -------------------------------------------------------------------------------------
@@ -52,14 +55,17 @@ class Expected(NamedTuple):
         offset: the first batch holds it.
         epoch_before: leader epoch of the batch before, -1: not known. Epochs never decrease ...
         leader_epoch: ... and none is above that of the leader that was asked.
+        end: no batch reaches beyond it, see `end_told`.
         where: for messages.
+        aborted: transactions whose batches are passed over.
     """
 
     offset: int
     epoch_before: int
     leader_epoch: int
-    high_watermark: int
+    end: int
     where: str
+    aborted: Sequence[AbortedTransaction] = ()
 
 
 class Checked(NamedTuple):
@@ -69,21 +75,61 @@ class Checked(NamedTuple):
     damage: CorruptRecord | None = None
 
 
+def end_told(told: PartitionFetched, isolation: IsolationLevel) -> int:
+    """Up to where a reader at this level gets records: the last stable offset, or the high
+    watermark.
+    """
+    # A broker of a version without transactions tells none, and has none in its logs.
+    if isolation is IsolationLevel.READ_COMMITTED and told.last_stable_offset != ABSENT:
+        return told.last_stable_offset
+    return told.high_watermark
+
+
 def check_answer(data: Buffer, expected: Expected) -> Checked:
+    """Batches of aborted transactions are checked, too: only a header whose CRC is right says
+    whose a batch is. They are never decoded.
+    """
     pieces: list[CompletedFetch] = []
-    offset, epoch = None, expected.epoch_before
+    offset, epoch, where = None, expected.epoch_before, expected.where
+    aborted = _by_producer(expected.aborted) if expected.aborted else None
     try:
-        for position, header in iter_batches(data, where=expected.where):
+        for position, header in iter_batches(data, where=where):
             problem = _problem_of_place(header, offset, expected) or (
                 _problem_of_epoch(header, epoch, expected)
             )
             if problem:
-                raise CorruptRecord(problem, position=position, where=expected.where)
-            pieces.append(CompletedFetch(data, position, header, where=expected.where))
+                raise CorruptRecord(problem, position=position, where=where)
+            is_aborted = aborted is not None and _is_aborted(header, aborted)
+            piece = CompletedFetch(data, position, header, where=where, is_aborted=is_aborted)
+            pieces.append(piece)
             offset, epoch = header.end_offset, header.leader_epoch
     except CorruptRecord as damage:
         return Checked(pieces, damage.with_traceback(None))
     return Checked(pieces)
+
+
+# First offsets of aborted transactions, in rising order, and the offsets of their markers.
+_Aborted: TypeAlias = "dict[int, tuple[list[int], list[int]]]"
+
+
+def _by_producer(aborted: Sequence[AbortedTransaction]) -> _Aborted:
+    found: _Aborted = {}
+    for one in sorted(aborted, key=lambda one: one.first_offset):
+        firsts, markers = found.setdefault(one.producer_id, ([], []))
+        firsts.append(one.first_offset)
+        markers.append(one.marker_offset)
+    return found
+
+
+def _is_aborted(header: BatchHeader, aborted: _Aborted) -> bool:
+    """By the header alone. Transactions of one producer do not overlap, so the last one that began
+    at or before the batch decides.
+    """
+    if not header.is_transactional or header.producer_id not in aborted:
+        return False
+    firsts, markers = aborted[header.producer_id]
+    at = bisect_right(firsts, header.base_offset) - 1
+    return at >= 0 and header.base_offset < markers[at]
 
 
 def _problem_of_place(header: BatchHeader, offset: int | None, expected: Expected) -> str:
@@ -97,9 +143,10 @@ def _problem_of_place(header: BatchHeader, offset: int | None, expected: Expecte
             )
     elif header.base_offset != offset:
         return f"base offset {header.base_offset}, expected {offset}"
-    # Uncommitted records may still be truncated; no consumer may see them.
-    if header.end_offset > expected.high_watermark:
-        return f"end offset {header.end_offset}, committed is up to {expected.high_watermark}"
+    # Uncommitted records may still be truncated, and those of open transactions aborted; no
+    # consumer may see them.
+    if header.end_offset > expected.end:
+        return f"end offset {header.end_offset}, committed is up to {expected.end}"
     return ""
 
 
@@ -230,15 +277,17 @@ class FetchResponses:
         now: float,
     ) -> None:
         state = asked.state
+        end = end_told(told, state.isolation)
         expected = Expected(
             asked.offset,
             state.fetch_epoch,
             asked.place.leader_epoch,
-            told.high_watermark,
+            end,
             f"{state} from offset {asked.offset}",
+            told.aborted,
         )
         pieces, damage = check_answer(data, expected)
-        state.on_told(asked.place.topic_id, told.high_watermark)
+        state.on_told(asked.place.topic_id, told.high_watermark, end)
         if pieces or damage is None:  # an empty answer is a success, too
             state.on_success()
         state.add(pieces)

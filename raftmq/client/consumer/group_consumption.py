@@ -15,14 +15,18 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, Self, TypeVar
 import anyio
 
 from raftmq.client.consumer.batch import known_ownership
-from raftmq.client.consumer.group_reader import end_of, epoch_before_end
-from raftmq.client.group.effects import LossCause, Position, State
+from raftmq.client.consumer.group_commits import ConsumerCommits, GroupProgress
+from raftmq.client.group.effects import State
 from raftmq.client.group.member_shell import PAUSE_SECONDS, MemberShell
 from raftmq.client.group.pattern import PatternWatch
-from raftmq.errors import IllegalGeneration, RaftmqError, RebalanceInProgress, UnknownMemberId
+from raftmq.errors import (
+    IllegalGeneration,
+    InvalidTransaction,
+    RaftmqError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable
     from random import Random
     from types import TracebackType
 
@@ -30,124 +34,8 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.fetch_collector import FetchCollector
     from raftmq.client.consumer.group_reader import GroupReader
     from raftmq.client.consumer.options import GroupReading
-    from raftmq.client.consumer.partition_state import Key
-    from raftmq.client.consumer.record import PartitionOwnership
     from raftmq.client.consumer.subscription import Subscription
-    from raftmq.client.group.member_options import MemberOptions
-    from raftmq.client.group.offsets import MemberOffsets
     from raftmq.client.routing.cluster import Cluster
-
-
-# -- Group commits --------------------------------------------------------------------------------
-# Commits that a program waits for: its own, and those before the next records.
-#
-# Owns what a refused commit means. During a rebalance a commit is refused for a moment; it is
-# repeated as long as the partitions stay. Invariant: records that were handed out in an ownership
-# that has ended are never committed, however long the commit waited.
-
-
-# Refusals that mean: the partition may be another member's by now.
-_REFUSED = (IllegalGeneration, RebalanceInProgress, UnknownMemberId)
-
-
-class ConsumerCommits:
-    """The commits of one consumer that its program waits for."""
-
-    def __init__(
-        self, offsets: MemberOffsets, subscription: Subscription, member: MemberOptions
-    ) -> None:
-        self._offsets, self._subscription, self._member = offsets, subscription, member
-
-    async def commit(self, work: Work | None) -> None:
-        """Raises RaftmqError, see `Consumer.commit`."""
-        if work is None:
-            await self._insist(
-                lambda: self._offsets.commit_done(is_all=True), self._at_stake(is_all=True)
-            )
-        else:
-            ownership = known_ownership(work)
-            key = work.topic, work.partition
-            await self._insist(
-                lambda: self._offsets.commit(lambda: self._positions(work)), {key: ownership}
-            )
-
-    async def commit_each(self) -> None:
-        """Commit what is done. Records of a revoked partition are left to its new owner, who reads
-        them again.
-        """
-        try:
-            await self._insist(self._offsets.commit_done, self._at_stake(is_all=False))
-        except RaftmqError as error:
-            # Anything else: the program must know that it is not committed.
-            if not self._is_others_turn(error):
-                raise
-
-    async def commit_first(self, batch: ConsumedBatch) -> bool:
-        """Commit before handing out. False: not now, or not any more."""
-        try:
-            await self._offsets.commit(lambda: self._positions(batch))
-        except RaftmqError as error:
-            # No later attempt would succeed, either.
-            if not (error.retriable or self._is_others_turn(error)):
-                raise
-            return False
-        return True
-
-    def _is_others_turn(self, error: RaftmqError) -> bool:
-        """Not with `assign`: no assignment would ever end the wait."""
-        return isinstance(error, _REFUSED) and self._subscription.reads_what_is_dealt
-
-    async def _insist(
-        self,
-        attempt: Callable[[], Awaitable[None]],
-        at_stake: Mapping[Key, PartitionOwnership | None],
-    ) -> None:
-        """Repeat until it is accepted, or one of the ownerships at stake has ended. With `assign`,
-        a refusal is final.
-        """
-        refusal: RaftmqError | None = None
-        # Else an attempt with nothing left would succeed
-        while (over := self._over(at_stake)) is None:
-            try:
-                return await attempt()
-            except _REFUSED as error:
-                # With `assign` no rebalance will end it
-                if not self._subscription.reads_what_is_dealt:
-                    raise
-                refusal = error
-            if self._over(at_stake) is None:
-                # The rebalance is going on: the coordinator accepts again when it is over.
-                await anyio.sleep(PAUSE_SECONDS)
-        raise too_late(over, at_stake[over], self._member) from refusal
-
-    def _at_stake(self, *, is_all: bool) -> dict[Key, PartitionOwnership | None]:
-        states = self._subscription.states
-        return {key: states[key].ownership for key in self._offsets.news(is_all=is_all)}
-
-    def _over(self, at_stake: Mapping[Key, PartitionOwnership | None]) -> Key | None:
-        """A partition at stake whose ownership has ended."""
-        states = self._subscription.states
-        for key, ownership in at_stake.items():
-            # Revoked, or revoked and assigned again
-            if key not in states or states[key].ownership is not ownership:
-                return key
-        return None
-
-    def _positions(self, work: Work) -> dict[Key, Position]:
-        """Raises IllegalGeneration: the ownership has ended."""
-        (key, end_offset), ownership = end_of(work), work.ownership
-        state = self._subscription.states.get(key)
-        if (
-            state is None
-            or ownership is None
-            or state.ownership is not ownership
-            or not ownership.topic_id
-        ):
-            raise too_late(key, ownership, self._member)
-        offset, epoch = state.behind(end_offset)
-        if epoch is None:  # no control batch follows
-            epoch = epoch_before_end(work)
-        return {key: Position(ownership.topic_id, offset, epoch)}
 
 
 # -- Processing blocks ----------------------------------------------------------------------------
@@ -246,7 +134,9 @@ class GroupConsumption:
         topics = subscription.topics if self._is_dealt else ()
         self.member = MemberShell(cluster, options, topics, reader, random=random)
         self._own = list(subscription.states)  # chosen by the program itself (`assign`)
-        self.commits = ConsumerCommits(self.member.offsets, subscription, options.member)
+        self.commits = ConsumerCommits(self.member.offsets, subscription, options)
+        if subscription.owner is not None:
+            subscription.owner.is_member(self)
         self._is_waiting = False  # the program waits for records
         self._opened = anyio.Event()
 
@@ -377,6 +267,22 @@ class GroupConsumption:
             # A refused commit: the coordinator may accept after the rebalance.
             await anyio.sleep(PAUSE_SECONDS)
 
+    def transaction_progress(self) -> GroupProgress:
+        """For one transaction, empty.
+
+        Raises:
+            InvalidTransaction: the consumer commits otherwise.
+        """
+        if not self._options.commits_by_transaction:
+            raise InvalidTransaction(
+                f'commit="{self._options.commit}": this consumer of group '
+                f"{self._options.member.group!r} commits otherwise, which a transaction must not "
+                'meet; nothing was done: open it with commit="transaction", or '
+                'delivery="exactly_once"'
+            )
+        group = self._options.member.group
+        return GroupProgress(group, self.commits, self.member.membership)
+
     def processing(self, work: Work) -> Processing:
         """Raises InvalidRequest, see `Consumer.processing`."""
         self._cluster.check_loop()
@@ -391,42 +297,18 @@ def _made(way: HandOutForm[Found], batch: ConsumedBatch) -> Found:
         raise error.at(batch.topic, batch.partition) from error
 
 
-# -- Refused commits ------------------------------------------------------------------------------
-# The message of a commit that comes too late: why, which member has the records, what to do. Pure.
-#
-# Coordinators refuse in terms of membership; a program has never joined anything itself.
+def member_that_read(work: Work) -> GroupConsumption:
+    """The member that has handed it out.
 
-
-def too_late(
-    key: Key, ownership: PartitionOwnership | None, member: MemberOptions
-) -> IllegalGeneration:
-    """The error of a commit of records whose ownership has ended."""
-    where = f"{key[0]}-{key[1]}"
-    cause = LossCause.OTHER if ownership is None else ownership.cause
-    if cause is LossCause.OTHER:  # no fault of the program: nothing to advise
-        return IllegalGeneration(
-            f"{where} is not this member's any more, or was others' since: nothing was committed, "
-            "and the member that reads it now gets these records again; go on with what comes next"
+    Raises:
+        InvalidRequest: it is a copy, or not of a member of a group.
+        IllegalGeneration: that consumer is gone.
+    """
+    owner = known_ownership(work).owner
+    member = None if owner is None else owner.member
+    if not isinstance(member, GroupConsumption):
+        raise IllegalGeneration(
+            f"{work.topic}-{work.partition}: the consumer that has handed this out is closed, and "
+            "its partitions are others' now: nothing was committed"
         )
-    why, way_out = _not_asked(member) if cause is LossCause.NOT_ASKED else _not_finished(member)
-    return IllegalGeneration(
-        f"{where} was taken from this member of group {member.group!r}, as its program {why}: "
-        "nothing was committed, and the member that reads it now gets these records again. "
-        f"{way_out}, or a smaller max_poll_records"
-    )
-
-
-def _not_asked(member: MemberOptions) -> tuple[str, str]:
-    return (
-        f"has asked for nothing for max_poll_interval_ms = {member.max_poll_interval_ms}",
-        "Do what takes long inside `with consumer.processing(...)`, or take a longer "
-        "max_poll_interval_ms",
-    )
-
-
-def _not_finished(member: MemberOptions) -> tuple[str, str]:
-    return (
-        "has not finished with it while the group waited, for rebalance_timeout_ms = "
-        f"{member.longest_rebalance_ms}",
-        "Take a longer rebalance_timeout_ms",
-    )
+    return member

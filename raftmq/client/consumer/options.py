@@ -16,13 +16,16 @@ from raftmq.client.group.member_options import MemberOptions
 from raftmq.client.options import (
     AT_LEAST_ONCE,
     AT_MOST_ONCE,
+    EXACTLY_ONCE,
     bad_choice,
     bad_function,
     check_options,
+    contradiction,
     with_delivery,
 )
 from raftmq.client.type_parameters import KeyT_co, ValueT_co
 from raftmq.errors import InvalidConfig
+from raftmq.model import IsolationLevel
 from raftmq.topic_config import TOPIC_NAME_CHARS, topic_name_problem
 from raftmq.wire.bodies import ID_MAX
 from raftmq.words import kind_of
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.record import Deserializer
     from raftmq.client.group.assignors.registry import GivenAssignor
     from raftmq.client.group.effects import OnRebalance
-    from raftmq.client.options import Allowed, DeliveryName
+    from raftmq.client.options import Allowed
 
 
 # -- Group options --------------------------------------------------------------------------------
@@ -43,7 +46,8 @@ if TYPE_CHECKING:
 
 
 # The values of `commit`, the default first; GroupReading explains them.
-COMMITS = ("batch", "record", "manual", "none", "before")
+COMMITS = ("batch", "record", "manual", "none", "before", "transaction")
+BY_TRANSACTION = "transaction"
 INTERVAL_MS_MAX = 3_600_000  # an hour: a longer pause between commits is most likely a wrong unit
 
 
@@ -60,7 +64,9 @@ class GroupReading:
             "record": the same for each record, and committed before the next one is handed out.
             "before": committed before records are handed out, so that none comes twice.
             "manual": when the program calls `commit`. "none": never.
-            `delivery="at_most_once"` sets "before", and "at_least_once" sets "batch".
+            "transaction": with the transaction of a producer, `tx.commit_offsets`, and only so.
+            `delivery="at_most_once"` sets "before", "at_least_once" sets "batch", and
+            "exactly_once" sets "transaction".
         commit_interval_ms: with "batch", the pause between two commits, in milliseconds.
         on_rebalance: called with each `Rebalance`; until it returns, revoked partitions are not
             given to another member.
@@ -87,7 +93,11 @@ class GroupReading:
 
     @property
     def commits_by_itself(self) -> bool:
-        return self.commit not in ("manual", "none")
+        return self.commit not in ("manual", "none", BY_TRANSACTION)
+
+    @property
+    def commits_by_transaction(self) -> bool:
+        return self.commit == BY_TRANSACTION
 
 
 class GroupArguments(TypedDict, total=False):
@@ -95,10 +105,10 @@ class GroupArguments(TypedDict, total=False):
 
     group: str | None
     pattern: str | None
-    commit: Literal["batch", "record", "manual", "none", "before"]
+    commit: Literal["batch", "record", "manual", "none", "before", "transaction"]
     commit_interval_ms: int
     on_rebalance: OnRebalance | None
-    delivery: DeliveryName | None
+    delivery: Literal["at_most_once", "at_least_once", "exactly_once"] | None
     assignor: GivenAssignor | Sequence[GivenAssignor]
     group_instance_id: str | None
     session_timeout_ms: int
@@ -113,6 +123,7 @@ _ALLOWED: Allowed = {
     AT_MOST_ONCE: {"commit": ("before",)},
     # The first value is the default of the word, the others do not contradict it.
     AT_LEAST_ONCE: {"commit": ("batch", "record", "manual")},
+    EXACTLY_ONCE: {"commit": (BY_TRANSACTION,)},  # and `isolation_level`, see `_bad_isolation`
 }
 _OF_MEMBER = tuple(field.name for field in fields(MemberOptions))
 
@@ -167,9 +178,13 @@ def _bad_pattern(pattern: object) -> list[str]:
 
 # Reserved names, each with what it will be for.
 _LATER = {
-    "isolation_level": "transactions are",
     "tags": "filtering by tags is",
     "rack": "reading from the nearest replica is",
+}
+# The values of `isolation_level`, the default first.
+ISOLATIONS = {
+    "read_committed": IsolationLevel.READ_COMMITTED,
+    "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
 }
 # The values of `auto_offset_reset`, and where each leads.
 RESETS = {"none": None, "earliest": FROM_EARLIEST, "latest": FROM_LATEST}
@@ -187,6 +202,9 @@ class ConsumerOptions:
             time zone. Where only `auto_offset_reset` is given: the same, as in Kafka.
         auto_offset_reset: where to go on if an offset is not in the log (any more): "earliest",
             "latest", or "none": OffsetOutOfRange is raised.
+        isolation_level: "read_committed": records of committed transactions and records outside of
+            transactions, up to the first transaction that is still open; "read_uncommitted":
+            records of open and of aborted transactions, too.
         value_deserializer: called with each value but None, as bytes; what it returns is the
             record's value. If it raises, UndecodableRecord is raised in place of the record.
         key_deserializer: likewise with each key but None, as it was sent: bytes, text, or an int.
@@ -204,6 +222,8 @@ class ConsumerOptions:
     group: GroupReading | None = None
     start: object = "latest"  # Kafka's default
     auto_offset_reset: str = "none"  # a gap must not go unnoticed
+    # It costs nothing where there are no transactions. Kafka's default shows aborted records.
+    isolation_level: str = "read_committed"
     value_deserializer: Deserializer | None = None
     key_deserializer: Deserializer | None = None
     fetch_min_bytes: int = 1  # Kafka's default: an answer as soon as there is a record
@@ -217,6 +237,7 @@ class ConsumerOptions:
     def __post_init__(self) -> None:
         problems = [*_bad_numbers(self), *_bad_start(self.start), *_bad_assign(self.assign)]
         problems += bad_choice("auto_offset_reset", self.auto_offset_reset, list(RESETS))
+        problems += bad_choice("isolation_level", self.isolation_level, list(ISOLATIONS))
         for name in ("value_deserializer", "key_deserializer"):
             problems += bad_function(name, getattr(self, name), "json.loads")
         if problems:
@@ -228,6 +249,10 @@ class ConsumerOptions:
         if self.key_deserializer is None and self.value_deserializer is None:
             return None
         return Deserializers(self.key_deserializer, self.value_deserializer)
+
+    @property
+    def isolation(self) -> IsolationLevel:
+        return ISOLATIONS[self.isolation_level]
 
     @property
     def first_start(self) -> Start:
@@ -245,6 +270,7 @@ class ConsumerArguments(GroupArguments, Generic[ValueT_co, KeyT_co], total=False
     assign: Sequence[Key] | None
     start: GivenStart
     auto_offset_reset: Literal["none", "earliest", "latest"]
+    isolation_level: Literal["read_committed", "read_uncommitted"]
     value_deserializer: Callable[[bytes], ValueT_co] | None
     # Of bytes, text or an int; but most topics have one kind, and `bytes.decode` will do for it.
     key_deserializer: Callable[[Any], KeyT_co] | None
@@ -272,7 +298,7 @@ def consumer_options(topics: Sequence[object], given: Mapping[str, Any]) -> Cons
     reset = rest.get("auto_offset_reset")
     if "start" not in rest and reset in ("earliest", "latest"):
         rest["start"] = reset
-    group, problems = None, []
+    group, problems = None, _bad_isolation(given)
     try:
         group = group_reading({name: given[name] for name in given if name in ARGUMENTS})
     except InvalidConfig as error:
@@ -315,6 +341,15 @@ def _bad_numbers(options: ConsumerOptions) -> list[str]:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             problems.append(f"{name} = {value!r}: expected a whole number from {low} to {high}")
     return problems
+
+
+def _bad_isolation(given: Mapping[str, Any]) -> list[str]:
+    """What contradicts `delivery`, which is checked with the group's options otherwise."""
+    level, least = given.get("isolation_level"), next(iter(ISOLATIONS))
+    # Other words are refused where the options are checked.
+    if given.get("delivery") == EXACTLY_ONCE and level in ISOLATIONS and level != least:
+        return [contradiction(EXACTLY_ONCE, "isolation_level", level, (least,))]
+    return []
 
 
 def _bad_start(start: object) -> list[str]:

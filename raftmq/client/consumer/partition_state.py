@@ -16,11 +16,12 @@ import anyio
 
 from raftmq.client.consumer.batch import ConsumedBatch
 from raftmq.client.consumer.completed_fetches import CompletedFetches
-from raftmq.client.consumer.record import PartitionOwnership
+from raftmq.client.consumer.record import PartitionOwner, PartitionOwnership
 from raftmq.client.moments import EPOCH, MILLISECOND
 from raftmq.client.options import likely
 from raftmq.client.routing.attempts import PAUSES
 from raftmq.errors import InvalidConfig, OffsetOutOfRange
+from raftmq.model import IsolationLevel
 from raftmq.rpc.backoff import Backoff
 from raftmq.wire.bodies import ABSENT, NUMBER_MAX
 from raftmq.wire.messages.offsets import EARLIEST, LATEST
@@ -180,7 +181,8 @@ class ConsumedPartition:
 
     Args:
         reset: where to go on if an offset is not in the log; None: that is an error.
-        is_of_group: a group reads it.
+        isolation: whether records of open and aborted transactions are read, too.
+        owner: the member of a group that reads it; None without a group.
         deserializers: what is handed out has keys and values as these make them.
 
     Attributes:
@@ -194,6 +196,7 @@ class ConsumedPartition:
         ownership: the mark of ownership that a group member's records bear; another one for another
             topic.
         high_watermark: the highest of this topic in any answer; None: no answer yet, or truncated.
+        end_offset: likewise of the end for this reader, see `end_told`.
         error: why nothing more comes; raised once everything before it was handed out.
         failures: failed attempts in a row.
         failed_since: when the first of them failed.
@@ -211,21 +214,24 @@ class ConsumedPartition:
         events: ReadingEvents,
         *,
         reset: Start | None = None,
-        is_of_group: bool = False,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        owner: PartitionOwner | None = None,
         deserializers: Deserializers | None = None,
     ) -> None:
         self.key, self._events, self._reset = key, events, reset
-        self._deserializers = deserializers
+        self._deserializers, self.isolation = deserializers, isolation
         self.topic, self.partition = key
         self.version = 0
         self.is_paused = self.is_held_back = self.is_released = False
         self.undelivered = CompletedFetches()
         self.high_watermark: int | None = None
-        self._told_of = b""  # the topic that the high watermark is of
+        self.end_offset: int | None = None
+        self._told_of = b""  # the topic that both are of
         self.last_consumed: int | None = None
         self._consumed_before: int | None = None  # before the last batch
         self._backoff = Backoff(random, PAUSES)
-        self.ownership = PartitionOwnership() if is_of_group else None
+        self._owner = owner
+        self.ownership = None if owner is None else PartitionOwnership(owner=owner)
         self._begin(start)
 
     def __str__(self) -> str:
@@ -235,7 +241,7 @@ class ConsumedPartition:
         self.start = start
         self.found_at: int | None = None
         self.position = start.offset
-        # From there to the position there are only control batches
+        # From there to the position there is nothing to hand out
         self._read_end = start.offset or 0
         self.position_epoch = self.fetch_epoch = ABSENT
         self.fetch_offset = self.position or 0
@@ -265,7 +271,7 @@ class ConsumedPartition:
         if self.ownership.topic_id is None:  # the first topic: the ownership goes on
             self.ownership.topic_id = topic_id
         else:
-            self.ownership = PartitionOwnership(topic_id)
+            self.ownership = PartitionOwnership(topic_id, self._owner)
 
     def release(self) -> None:
         """Another member reads it now: hand out nothing more of it."""
@@ -330,17 +336,19 @@ class ConsumedPartition:
 
     # -- records ---------------------------------------------------------------------------
 
-    def on_told(self, topic_id: bytes, high_watermark: int) -> None:
-        """Take the high watermark of an answer. A new leader may know a lower one than the last
-        leader did: committed records stay committed.
+    def on_told(self, topic_id: bytes, high_watermark: int, end_offset: int) -> None:
+        """Take the high watermark, and the end for this reader, of an answer. A new leader may know
+        lower ones than the last leader did: committed records stay committed.
         """
-        before = self.high_watermark if topic_id == self._told_of else None
-        self.high_watermark = max(high_watermark, before or 0)
+        if topic_id != self._told_of:
+            self.on_cut()
+        self.high_watermark = max(high_watermark, self.high_watermark or 0)
+        self.end_offset = max(end_offset, self.end_offset or 0)
         self._told_of = topic_id
 
     def on_cut(self) -> None:
-        """The log was truncated: the known high watermark does not hold."""
-        self.high_watermark = None
+        """The log was truncated, or is another one: the known ends do not hold."""
+        self.high_watermark = self.end_offset = None
 
     def add(self, pieces: Sequence[CompletedFetch]) -> None:
         """Add batches that begin at the fetch offset."""
@@ -401,12 +409,13 @@ class ConsumedPartition:
         self._pass_over(position)
 
     def behind(self, end_offset: int) -> tuple[int, int | None]:
-        """Where reading goes on after records that end at `end_offset`: behind control batches.
+        """Where reading goes on after records that end at `end_offset`: behind batches that are
+        passed over.
 
         Returns:
             That offset, and the leader epoch of what is before it; None: not known.
         """
-        # Only control batches lie between: the current position says the same.
+        # Nothing to hand out lies between: the current position says the same.
         if self.position is not None and self._read_end <= end_offset <= self.position:
             return self.position, self.position_epoch
         return self.undelivered.pass_over(end_offset)
@@ -415,7 +424,7 @@ class ConsumedPartition:
         self.position, epoch = self.undelivered.drop_before(position)
         if epoch is not None:  # else that record is in a batch handed out before
             self.position_epoch = epoch
-        if self.position != position:  # control batches were skipped
+        if self.position != position:  # batches were passed over
             self._events.on_passed()
 
     def take_back(self, position: int, *, epoch: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
+from weakref import ReferenceType, ref
 
 import msgspec
 
@@ -205,16 +206,37 @@ def _made(name: str, make: Deserializer | None, given: object, record: ConsumerR
 RecordT = TypeVar("RecordT", bound=AnyRecord)
 
 
+class PartitionOwner:
+    """The member of a group that owns partitions: from what was handed out to who knows how far
+    it is done, for the transactions of producers.
+    """
+
+    def __init__(self) -> None:
+        # The one circle: a member is made from its partitions. Weak, as records that a program
+        # keeps must not keep their consumer.
+        self._member: ReferenceType[object] | None = None
+
+    def is_member(self, member: object) -> None:
+        """Called once, as the consumer is made."""
+        self._member = ref(member)
+
+    @property
+    def member(self) -> object | None:
+        """None: its consumer is gone."""
+        return None if self._member is None else self._member()
+
+
 class PartitionOwnership:
     """One member's ownership of one partition; a mark, compared by identity.
 
     Attributes:
         topic_id: of the topic that is read; None: not known yet.
+        owner: the member.
         cause: once it has ended, why.
     """
 
-    def __init__(self, topic_id: bytes | None = None) -> None:
-        self.topic_id, self.cause = topic_id, LossCause.OTHER
+    def __init__(self, topic_id: bytes | None = None, owner: PartitionOwner | None = None) -> None:
+        self.topic_id, self.owner, self.cause = topic_id, owner, LossCause.OTHER
 
     # A class for each ownership, as records then bear the mark for nothing: an attribute of each
     # takes time, and another field would be seen by programs.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.client.consumer.partition_state import ConsumedPartition, start_of_added
+from raftmq.client.consumer.record import PartitionOwner
 from raftmq.client.routing.routes import no_topic
 from raftmq.errors import (
     ErrorCode,
@@ -39,6 +40,7 @@ class Subscription:
     Attributes:
         topics: of which something is read.
         reads_what_is_dealt: the group assigns the partitions.
+        owner: what marks its partitions as those of a member; None without a group.
         states: every partition that is read, in the order in which they are fetched next.
     """
 
@@ -53,6 +55,7 @@ class Subscription:
         self._routes, self._random, self._options = routes, random, options
         self._events = events
         self._start = options.first_start
+        self.owner = None if options.group is None else PartitionOwner()
         self.reads_what_is_dealt = not options.assign and options.group is not None
         self._reads_all = not options.assign and options.group is None
         self.states: dict[Key, ConsumedPartition] = {}
@@ -246,14 +249,14 @@ class Subscription:
         return state.error is not None
 
     def _add(self, key: Key, start: Start) -> None:
-        reset, is_of_group = self._options.reset, self._options.group is not None
         self.states[key] = ConsumedPartition(
             key,
             start,
             self._random,
             self._events,
-            reset=reset,
-            is_of_group=is_of_group,
+            reset=self._options.reset,
+            isolation=self._options.isolation,
+            owner=self.owner,
             deserializers=self._options.deserializers,
         )
 

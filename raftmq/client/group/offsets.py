@@ -299,6 +299,25 @@ class MemberOffsets:
         deadline = anyio.current_time() + COMMIT_SECONDS_MAX
         await self._committing.commit(self._beginnings, deadline=deadline)
 
+    async def end_beginnings(self, keys: Collection[Key]) -> None:
+        """Before a transaction moves these offsets: commit the beginnings that are not committed
+        yet, and none later. A late attempt would undo the transaction; where a later attempt has
+        succeeded, it changes nothing. Raises RaftmqError.
+        """
+
+        def find() -> dict[Key, Position]:
+            return {key: at for key, at in self._beginnings().items() if key in keys}
+
+        if not self._tried.issuperset(keys):
+            deadline = anyio.current_time() + COMMIT_SECONDS_MAX
+            # Also waits for a commit that is under way.
+            await self._committing.commit(find, deadline=deadline)
+            self._tried.update(keys)
+
+    def on_committed(self, positions: Mapping[Key, Position]) -> None:
+        """By the transaction of a producer."""
+        self._committing.committed.update(positions)
+
     def _beginnings(self) -> dict[Key, Position]:
         """Not of partitions of which a commit was attempted: its late success would be undone."""
         known = self._committing.committed

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.errors import ProducerFenced, RaftmqError
+from raftmq.model import IsolationLevel
 from raftmq.wire.batch.header import (
     Account,
     iter_batches,
@@ -17,8 +18,9 @@ from raftmq.wire.batch.header import (
     read_header,
 )
 from raftmq.wire.batch.records import RecordBatch, encode_fence
-from raftmq.wire.messages.fetch import Diverging
+from raftmq.wire.messages.fetch import AbortedTransaction, Diverging
 from tests.unit.client.sequences import NamedState, place_of, state_of_name
+from tests.unit.client.transactions_in_logs import aborted_in, last_stable_offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,6 +74,35 @@ class Partition:
             self.end_offset = end_offset
         return found
 
+    def place(self, data: bytes) -> int:
+        """Append one batch, whatever its producer and its sequence. Returns its offset."""
+        header, offset = read_header(data), self.end_offset
+        prefix = pack_prefix(header, base_offset=offset, leader_epoch=self.leader_epoch)
+        self.end_offset += header.last_offset_delta + 1
+        self.batches.append((offset, self.end_offset, prefix + data[len(prefix) :]))
+        self._on_append()
+        return offset
+
+    def end_for(self, isolation: int) -> int:
+        """Up to where a reader at this level gets records."""
+        if isolation == IsolationLevel.READ_COMMITTED:
+            return last_stable_offset(self.data, self.end_offset)
+        return self.end_offset
+
+    def aborted(self, isolation: int, data: bytes) -> tuple[AbortedTransaction, ...]:
+        """What a reader is told of these batches."""
+        if isolation != IsolationLevel.READ_COMMITTED or not data:
+            return ()
+        first, position = read_header(data), 0
+        while position < len(data):  # not `iter_batches`: a test may have damaged it
+            last = read_header(data, position)
+            position += last.size
+        return aborted_in(self.data, first.base_offset, last.end_offset)
+
+    @property
+    def data(self) -> list[bytes]:
+        return [data for _, _, data in self.batches]
+
     def fence(self, name: str, generation: int, partition_count: int = 0) -> NamedState:
         """Whoever wrote under that name before writes no more.
 
@@ -100,10 +131,12 @@ class Partition:
         self._on_append()
         return state
 
-    def read(self, offset: int, bytes_max: int = 1 << 30) -> bytes:
+    def read(self, offset: int, bytes_max: int = 1 << 30, *, isolation: int = 0) -> bytes:
         """Whole batches, and the first one in any case."""
-        found = b""
-        for _, end_offset, data in self.batches:
+        found, end = b"", self.end_for(isolation)
+        for base_offset, end_offset, data in self.batches:
+            if base_offset >= end:
+                break
             if end_offset > offset and found and len(found) + len(data) > bytes_max:
                 break
             if end_offset > offset:

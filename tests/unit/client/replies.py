@@ -49,6 +49,7 @@ def fetched(
     error: ErrorCode = ErrorCode.NONE,
     data: bytes = b"",
     diverging: Diverging | None = None,
+    isolation: int = 0,
 ) -> Reply:
     partition = world.find(wanted.topic_id, wanted.partition)
     found = PartitionFetched(
@@ -59,6 +60,8 @@ def fetched(
         log_start_offset=partition.log_start_offset if partition else -1,
         length=len(data),
         diverging=diverging,
+        last_stable_offset=partition.end_for(isolation) if partition else -1,
+        aborted=partition.aborted(isolation, data) if partition else (),
         **world.hint(wanted),
     )
     return Reply(FetchReply(partitions=(found,)), (data,) if data else ())

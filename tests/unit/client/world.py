@@ -203,7 +203,8 @@ class Broker:
         replies: list[Reply] = []
         used = 0
         for wanted in body.partitions:
-            reply = self._read_one(wanted, max(1, min(wanted.bytes_max, body.bytes_max - used)))
+            room = max(1, min(wanted.bytes_max, body.bytes_max - used))
+            reply = self._read_one(wanted, room, body.isolation_level)
             size = sum(map(len, reply.payload))  # type: ignore[arg-type]
             if used and used + size > body.bytes_max:
                 break
@@ -213,7 +214,7 @@ class Broker:
                 break
         return joined(replies, FetchReply)
 
-    def _read_one(self, wanted: Any, bytes_max: int) -> Reply:
+    def _read_one(self, wanted: Any, bytes_max: int, isolation: int) -> Reply:
         error = self._refusal(wanted)
         partition = self.world.find(wanted.topic_id, wanted.partition)
         if error or partition is None:
@@ -224,7 +225,8 @@ class Broker:
             return fetched(self.world, wanted, diverging=diverging)
         if not partition.log_start_offset <= wanted.fetch_offset <= partition.end_offset:
             return fetched(self.world, wanted, ErrorCode.OFFSET_OUT_OF_RANGE)
-        return fetched(self.world, wanted, data=partition.read(wanted.fetch_offset, bytes_max))
+        data = partition.read(wanted.fetch_offset, bytes_max, isolation=isolation)
+        return fetched(self.world, wanted, data=data, isolation=isolation)
 
     def _take_turn(
         self, steps: list[Step], carry_out: Callable[[], Reply], refuse: Callable[..., Reply]
@@ -233,7 +235,10 @@ class Broker:
         return steps.pop(0)(turn) if steps else carry_out()
 
     def _on_list_offsets(self, _context: Any, body: ListOffsets, _payload: Any) -> Reply:
-        return Reply(ListOffsetsReply(tuple(self._find_offset(each) for each in body.partitions)))
+        isolation = body.isolation_level
+        return Reply(
+            ListOffsetsReply(tuple(self._find_offset(each, isolation) for each in body.partitions))
+        )
 
     def _on_init_producer_id(self, _context: Any, _body: InitProducerId, _payload: Any) -> Any:
         def carry_out() -> Reply:
@@ -254,15 +259,18 @@ class Broker:
 
         return self._take_turn(self.fences, carry_out, refuse)
 
-    def _find_offset(self, wanted: Any) -> FoundOffset:
+    def _find_offset(self, wanted: Any, isolation: int) -> FoundOffset:
         error = self._refusal(wanted)
         partition = self.world.find(wanted.topic_id, wanted.partition)
         if error or partition is None:
             return FoundOffset(wanted.topic_id, wanted.partition, error)
-        ends = {EARLIEST: partition.log_start_offset, LATEST: partition.end_offset}
+        end = partition.end_for(isolation)
+        ends = {EARLIEST: partition.log_start_offset, LATEST: end}
         timestamp, offset = -1, ends.get(wanted.timestamp, -1)
         if wanted.timestamp >= 0:
             timestamp, offset = partition.find_time(wanted.timestamp)
+            if offset >= end:
+                timestamp, offset = -1, -1
         return FoundOffset(
             wanted.topic_id,
             wanted.partition,

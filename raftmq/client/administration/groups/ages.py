@@ -14,9 +14,10 @@ import anyio
 
 from raftmq.client.administration.offsets import ENDS_SECONDS_MAX
 from raftmq.client.administration.questions import settle
-from raftmq.client.consumer.fetch_response import Expected, check_answer
+from raftmq.client.consumer.fetch_response import Expected, check_answer, end_told
 from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.errors import RaftmqError
+from raftmq.model import IsolationLevel
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.fetch import Fetch, FetchPartition
 
@@ -66,10 +67,12 @@ async def _age(
         if not pieces:  # a new leader that does not know yet that they are committed
             return None
         for piece in pieces:
+            if piece.is_passed_over:
+                continue
             part = piece.part(offset, records_max=1)
             if part.start < part.stop:
                 return _seconds_since(part.batch.timestamps[part.start])
-        offset = pieces[-1].header.end_offset  # control batches, which no program reads
+        offset = pieces[-1].header.end_offset  # all passed over, or in a gap
     return 0.0
 
 
@@ -92,10 +95,12 @@ async def _fetch(
         wanted = FetchPartition(
             place.topic_id, place.partition, offset, place.leader_epoch, bytes_max=BYTES_MAX
         )
-        body = Fetch(0, 1, BYTES_MAX, partitions=(wanted,))
+        isolation = IsolationLevel.READ_COMMITTED
+        body = Fetch(0, 1, BYTES_MAX, partitions=(wanted,), isolation_level=isolation)
         told, data = await cluster.ask_leader(place, body, deadline=deadline)
         where = f"{key[0]}-{key[1]} from offset {offset}"
-        expected = Expected(offset, ABSENT, place.leader_epoch, told.high_watermark, where)
+        end = end_told(told, isolation)
+        expected = Expected(offset, ABSENT, place.leader_epoch, end, where, told.aborted)
         checked = check_answer(data, expected)
         if checked.damage is not None and not checked.pieces:
             raise checked.damage

@@ -110,7 +110,9 @@ class PureWorld:
                 one.topic_id,
                 one.partition,
                 self._refusal(question.broker_id, one),
-                offset=0 if one.timestamp == EARLIEST else self.partition(one).end_offset,
+                offset=0
+                if one.timestamp == EARLIEST
+                else self.partition(one).end_for(body.isolation_level),
             )
             for one in body.partitions
         )
@@ -129,13 +131,22 @@ class PureWorld:
         told, pieces, room = [], [], body.bytes_max
         for one in body.partitions:
             partition, error, data = self.partition(one), self._refusal(broker_id, one), b""
+            isolation = body.isolation_level
             if not error:
-                data = partition.read(one.fetch_offset, min(one.bytes_max, room))
+                bytes_max = min(one.bytes_max, room)
+                data = partition.read(one.fetch_offset, bytes_max, isolation=isolation)
             if data and len(data) > room and pieces:
                 continue
             told.append(
                 PartitionFetched(
-                    one.topic_id, one.partition, error, partition.end_offset, 0, len(data)
+                    one.topic_id,
+                    one.partition,
+                    error,
+                    partition.end_offset,
+                    0,
+                    len(data),
+                    last_stable_offset=partition.end_for(isolation),
+                    aborted=partition.aborted(isolation, data),
                 )
             )
             pieces.append(data)

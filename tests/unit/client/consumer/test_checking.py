@@ -7,9 +7,7 @@ import pytest
 from raftmq.client.consumer.fetch_response import Expected, check_answer
 from tests.unit.client.consumer.pieces import data_at
 
-ASKED = Expected(
-    offset=5, epoch_before=2, leader_epoch=4, high_watermark=10, where="t-0 from offset 5"
-)
+ASKED = Expected(offset=5, epoch_before=2, leader_epoch=4, end=10, where="t-0 from offset 5")
 
 
 def test_what_is_right() -> None:

@@ -9,6 +9,7 @@ import pytest
 from raftmq.client.consumer.options import consumer_options
 from raftmq.client.consumer.partition_state import FROM_EARLIEST, FROM_LATEST
 from raftmq.errors import InvalidConfig
+from raftmq.model import IsolationLevel
 
 
 def test_defaults() -> None:
@@ -57,7 +58,7 @@ def test_an_option_that_is_not_known() -> None:
         consumer_options(["orders"], {"max_poll_record": 3})
 
 
-@pytest.mark.parametrize("name", ["isolation_level", "tags", "rack"])
+@pytest.mark.parametrize("name", ["tags", "rack"])
 def test_options_whose_time_has_not_come(name: str) -> None:
     """Known names, and a clear word."""
     with pytest.raises(InvalidConfig, match=f"{name}: .* not there yet"):
@@ -90,6 +91,8 @@ def test_options_whose_time_has_not_come(name: str) -> None:
         (["orders"], {"fetch_max_bytes": 51 << 20}, "from 1 to 52428800"),
         (["orders"], {"prefetch_bytes": "1"}, "prefetch_bytes = '1'"),
         (["orders"], {"fetch_max_wait_ms": 0}, "fetch_max_wait_ms = 0"),
+        (["orders"], {"isolation_level": "committed"}, "(did you mean 'read_committed'?)"),
+        (["orders"], {"isolation_level": 1}, "isolation_level = 1: expected"),
         (["orders"], {"fetch_min_bytes": True}, "fetch_min_bytes = True"),
     ],
 )
@@ -116,13 +119,47 @@ def test_a_pattern_in_place_of_topics() -> None:
 
 
 @pytest.mark.parametrize(
-    ("delivery", "commit"), [("at_most_once", "before"), ("at_least_once", "batch")]
+    ("delivery", "commit"),
+    [("at_most_once", "before"), ("at_least_once", "batch"), ("exactly_once", "transaction")],
 )
 def test_one_word_for_how_often(delivery: str, commit: str) -> None:
-    """It sets the commit mode."""
+    """It sets the commit mode (A11.4)."""
     options = consumer_options(["orders"], {"group": "billing", "delivery": delivery})
     assert options.group is not None
     assert options.group.commit == commit
+    assert options.isolation is IsolationLevel.READ_COMMITTED
+
+
+def test_all_that_contradicts_exactly_once() -> None:
+    """Told at once, with the values that go together with it (A11.4)."""
+    given = {
+        "group": "billing",
+        "delivery": "exactly_once",
+        "commit": "batch",
+        "isolation_level": "read_uncommitted",
+    }
+    with pytest.raises(InvalidConfig) as caught:
+        consumer_options(["orders"], given)
+    assert sorted(caught.value.problems) == [
+        'commit = "batch" with delivery = "exactly_once", which takes commit = "transaction": '
+        "leave one of them out",
+        'isolation_level = "read_uncommitted" with delivery = "exactly_once", which takes '
+        'isolation_level = "read_committed": leave one of them out',
+    ]
+
+
+def test_exactly_once_spelt_out() -> None:
+    """What the word sets may be said, too."""
+    given = {"commit": "transaction", "isolation_level": "read_committed"}
+    options = consumer_options(["orders"], {"group": "g", "delivery": "exactly_once", **given})
+    assert options == consumer_options(["orders"], {"group": "g", **given})
+
+
+def test_isolation_levels() -> None:
+    """Committed records unless the program says otherwise."""
+    assert consumer_options(["orders"], {}).isolation is IsolationLevel.READ_COMMITTED
+    given = {"isolation_level": "read_uncommitted"}
+    assert consumer_options(["orders"], given).isolation is IsolationLevel.READ_UNCOMMITTED
 
 
 @pytest.mark.parametrize(
@@ -151,7 +188,8 @@ def test_one_word_for_how_often(delivery: str, commit: str) -> None:
             {"group": "billing", "delivery": "at_most_once", "commit": "batch"},
             'commit = "batch" with delivery = "at_most_once"',
         ),
-        (["orders"], {"group": "billing", "delivery": "exactly_once"}, "comes with transactions"),
+        (["orders"], {"delivery": "exactly_once"}, "delivery: needs a group"),
+        (["orders"], {"commit": "transaction"}, "commit: needs a group"),
     ],
 )
 def test_what_makes_no_sense_for_a_member(

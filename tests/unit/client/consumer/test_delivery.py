@@ -22,7 +22,7 @@ def state_with(*data: bytes, partition: int = 0) -> ConsumedPartition:
     state = ConsumedPartition(
         ("t", partition), Start(StartKind.OFFSET, 0), Random(0), ReadingEvents()
     )
-    state.on_told(b"t" * 16, 100)
+    state.on_told(b"t" * 16, 100, 100)
     state.add([piece(each) for each in data])
     return state
 

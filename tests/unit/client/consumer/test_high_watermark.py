@@ -18,7 +18,7 @@ def told(*high_watermarks: int) -> ConsumedPartition:
     """Of one topic, one after the other."""
     state = ConsumedPartition(("t", 0), Start(StartKind.OFFSET, 0), Random(0), ReadingEvents())
     for high_watermark in high_watermarks:
-        state.on_told(TOPIC, high_watermark)
+        state.on_told(TOPIC, high_watermark, high_watermark)
     return state
 
 
@@ -32,7 +32,7 @@ def test_after_a_seek() -> None:
     """It is the same log, and ends where it ended."""
     state = told(9)
     state.seek(Start(StartKind.OFFSET, 0))
-    state.on_told(TOPIC, 7)
+    state.on_told(TOPIC, 7, 7)
     assert state.high_watermark == 9
 
 
@@ -40,7 +40,7 @@ def test_a_topic_of_the_same_name() -> None:
     """Another log: it may be shorter."""
     state = told(9)
     state.seek(Start(StartKind.OFFSET, 0))
-    state.on_told(SUCCESSOR, 2)
+    state.on_told(SUCCESSOR, 2, 2)
     assert state.high_watermark == 2
 
 
@@ -49,5 +49,5 @@ def test_a_log_that_was_cut() -> None:
     state = told(9)
     state.on_cut()
     assert state.high_watermark is None
-    state.on_told(TOPIC, 4)
+    state.on_told(TOPIC, 4, 4)
     assert state.high_watermark == 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.client.consumer.group_consumption import too_late
+from raftmq.client.consumer.group_commits import too_late
 from raftmq.client.consumer.record import PartitionOwnership
 from raftmq.client.group.effects import LossCause
 from raftmq.client.group.member_options import MemberOptions

@@ -14,7 +14,7 @@ from raftmq.client.consumer.partition_state import (
     Start,
     StartKind,
 )
-from raftmq.client.consumer.record import ConsumerRecord
+from raftmq.client.consumer.record import ConsumerRecord, PartitionOwner
 from raftmq.errors import InvalidRequest
 from tests.unit.client.consumer.pieces import data_at, piece
 
@@ -23,14 +23,15 @@ OLD, NEW = b"o" * 16, b"n" * 16
 
 def state_of(*, is_of_group: bool) -> ConsumedPartition:
     start = Start(StartKind.OFFSET, 0)
-    state = ConsumedPartition(("t", 0), start, Random(0), ReadingEvents(), is_of_group=is_of_group)
+    owner = PartitionOwner() if is_of_group else None
+    state = ConsumedPartition(("t", 0), start, Random(0), ReadingEvents(), owner=owner)
     read(state, OLD)
     return state
 
 
 def read(state: ConsumedPartition, topic_id: bytes) -> None:
     state.read_topic(topic_id)
-    state.on_told(topic_id, 100)
+    state.on_told(topic_id, 100, 100)
     state.add([piece(data_at(state.fetch_offset, "a", "b"))])
 
 
