@@ -6,11 +6,18 @@ imported when the command runs.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import rich_click as click
 
 from raftmq.cli.clusters.bootstrap import bootstrap_option
 from raftmq.cli.terminal.options import PARTITION, epilog_of
 
+if TYPE_CHECKING:
+    from raftmq.cli.data.consume_run import Isolation
+
+# The SDK's words, in its order; its modules are imported when the command runs.
+ISOLATIONS = ("read_committed", "read_uncommitted")
 COUNT = click.IntRange(min=1)
 
 
@@ -55,8 +62,9 @@ COUNT = click.IntRange(min=1)
     " @-1h30m (so long ago; w, d, h, m, s, ms), @2026-11-21T10:00:00Z, @2026-11-21T10:00 by this"
     " machine's time zone, or @ and milliseconds since 1970; before -1h30m and dates the @ may be"
     " left out. -N counts offsets, not records:"
-    " control batches, which named producers write, take some, too, so that fewer than N records"
-    " may come. The default is latest, and earliest where -e is given.",
+    " control batches, which named producers and transactions write, and records of aborted"
+    " transactions take some, too, so that fewer than N records may come. The default is latest,"
+    " and earliest where -e is given.",
 )
 @click.option(
     "-p",
@@ -92,6 +100,14 @@ COUNT = click.IntRange(min=1)
     " -o says where it begins if it has committed nothing; -e ends at the ends of the partitions"
     " that this member gets.",
 )
+@click.option(
+    "--isolation-level",
+    type=click.Choice(ISOLATIONS),
+    default="read_committed",
+    show_default=True,
+    help="read_committed: of transactions only what is committed, up to the first one that is still"
+    " open; -e ends there. read_uncommitted: records of open and of aborted transactions, too.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
 @bootstrap_option()
 def consume(
@@ -102,6 +118,7 @@ def consume(
     until_end: bool,
     form: str | None,
     group: str | None,
+    isolation_level: Isolation,
     quiet: bool,
     bootstrap: str | None,
 ) -> int:
@@ -112,7 +129,15 @@ def consume(
     from raftmq.cli.data.consume_group import run_consume_group
     from raftmq.cli.data.consume_run import run_consume, wish_of
 
-    wish = wish_of(topics, offset, partitions, count, form, until_end=until_end)
+    wish = wish_of(
+        topics,
+        offset,
+        partitions,
+        count,
+        form,
+        until_end=until_end,
+        isolation_level=isolation_level,
+    )
     # With a group the coordinator assigns the partitions; without one this process reads all of
     # them.
     if group is not None:

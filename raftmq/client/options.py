@@ -12,6 +12,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from raftmq.errors import InvalidConfig
+from raftmq.model import IsolationLevel
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -80,6 +81,20 @@ def bad_choice(name: str, given: object, choices: Sequence[str]) -> list[str]:
         return []
     expected = ", ".join(f'"{choice}"' for choice in choices)
     return [f"{name} = {given!r}: expected {expected}{likely(given, choices)}"]
+
+
+# The values of `isolation_level`, the default first.
+ISOLATIONS = {
+    "read_committed": IsolationLevel.READ_COMMITTED,
+    "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
+}
+
+
+def isolation_of(given: str) -> IsolationLevel:
+    """Raises InvalidConfig: there is no such level."""
+    if problems := bad_choice("isolation_level", given, list(ISOLATIONS)):
+        raise InvalidConfig(problems)
+    return ISOLATIONS[given]
 
 
 # -- Delivery -------------------------------------------------------------------------------------

@@ -196,7 +196,12 @@ class Admin:
     # -- records ---------------------------------------------------------------------------
 
     def offsets(
-        self, topic: str, at: When, *, partitions: Collection[int] | None = None
+        self,
+        topic: str,
+        at: When,
+        *,
+        partitions: Collection[int] | None = None,
+        isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed",
     ) -> dict[int, int | None]:
         """The offset that belongs to a point in time, in each partition of a topic.
 
@@ -205,16 +210,23 @@ class Admin:
                 datetime with a time zone, or milliseconds since 1970-01-01 UTC: the first record at
                 or after that time, None where no record is so young.
             partitions: None: all of them.
+            isolation_level: for which readers: with "read_committed" nothing is found behind the
+                beginning of a transaction that is still open, and "latest" is that beginning.
 
         Returns:
             Offsets by partition.
 
         Raises:
+            InvalidConfig: no such isolation level. Definite.
             InvalidRequest: a datetime without a time zone, or a time before 1970. Definite.
             UnknownTopicOrPartition: there is no such topic, or partition. Definite.
             LeaderNotAvailable: some partition has no leader. Definite.
         """
-        return self._loop.call(lambda: self._admin.offsets(topic, at, partitions=partitions))
+        return self._loop.call(
+            lambda: self._admin.offsets(
+                topic, at, partitions=partitions, isolation_level=isolation_level
+            )
+        )
 
     def delete_records(
         self, topic: str, before: Mapping[int, int | Literal["latest"]]

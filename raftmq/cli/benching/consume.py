@@ -14,19 +14,17 @@ import anyio
 from raftmq.cli.benching.figures import quantiles_of, rates_of
 from raftmq.cli.data.consume_run import (
     ConsumeOrder,
-    Progress,
     RemainingRecords,
     begin,
     find_ranges,
     next_batch,
     open_consumer,
-    show_progress,
-    show_rates,
     take,
 )
 from raftmq.cli.data.log_bounds import check_all_read
 from raftmq.cli.data.offset_option import From, StartPlace
 from raftmq.cli.data.topic_check import check_there
+from raftmq.cli.terminal.progress import Progress, show_progress, show_rates
 
 if TYPE_CHECKING:
     from raftmq.cli.terminal.output import Row

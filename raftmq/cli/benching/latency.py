@@ -16,7 +16,7 @@ import anyio
 
 from raftmq.cli.benching.figures import quantiles_of
 from raftmq.cli.benching.load import BenchTopic, topic_of
-from raftmq.cli.data.consume_run import Progress, show_progress
+from raftmq.cli.terminal.progress import Progress, show_progress
 
 if TYPE_CHECKING:
     from raftmq.cli.terminal.output import Row

@@ -16,7 +16,7 @@ import anyio
 
 from raftmq.cli.benching.figures import quantiles_of, rates_of
 from raftmq.cli.benching.load import Amount, BenchTopic, Load, topic_of
-from raftmq.cli.data.consume_run import Progress, show_progress, show_rates
+from raftmq.cli.terminal.progress import Progress, show_progress, show_rates
 
 if TYPE_CHECKING:
     from raftmq.cli.terminal.output import Row

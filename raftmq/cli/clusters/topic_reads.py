@@ -207,6 +207,9 @@ def _note(partition: PartitionDetails) -> str:
     notes = ["no leader"] if partition.leader is None else []
     notes += [f"not in sync: {', '.join(missing)}"] if missing else []
     notes += ["last election was unclean"] if partition.is_recovering else []
+    stable, end = partition.last_stable_offset, partition.end_offset
+    if stable is not None and end is not None and stable < end:
+        notes.append(f"last stable offset {stable}: a transaction is open")
     return "; ".join(notes)
 
 

@@ -32,6 +32,7 @@ from raftmq.cli.data.stopping import Stopping
 from raftmq.cli.data.topic_check import check_all_there
 from raftmq.cli.terminal.exits import ExitCode
 from raftmq.cli.terminal.output import is_terminal
+from raftmq.client.options import isolation_of
 from raftmq.errors import IllegalGeneration, RaftmqError, RebalanceInProgress, UnknownMemberId
 
 if TYPE_CHECKING:
@@ -104,7 +105,9 @@ async def _write_wanted(
     with stopping.breaking_off():
         await check_all_there(client, wish.topics)
         if wish.until_end:
-            bounds, silent = await find_bounds(client.admin, dict.fromkeys(wish.topics, ()))
+            isolation = isolation_of(wish.isolation_level)
+            topics: dict[str, tuple[int, ...]] = dict.fromkeys(wish.topics, ())
+            bounds, silent = await find_bounds(client.admin, topics, isolation=isolation)
             ends = GroupEnds({key: one.end for key, one in bounds.items()}, silent)
     # Ctrl-C while the topics were checked: no member has joined, there is nothing to leave.
     if stopping.is_wanted:
@@ -121,6 +124,7 @@ async def _write_wanted(
             commit="manual",
             start=start_of(wish.begin),
             max_poll_records=BATCH_RECORDS_MAX,
+            isolation_level=wish.isolation_level,
             on_rebalance=_tell if is_told else None,
         ) as consumer,
         anyio.create_task_group() as tasks,

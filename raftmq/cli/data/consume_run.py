@@ -14,7 +14,7 @@ from bisect import bisect_left
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import anyio
 import click
@@ -36,6 +36,7 @@ from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import is_terminal
 from raftmq.cli.terminal.program import as_called
 from raftmq.client.administration.checks import check_topic
+from raftmq.client.options import isolation_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -290,6 +291,7 @@ def _pieces(data: bytes, size: int = 1 << 20) -> Iterator[memoryview]:
 # -- The command ----------------------------------------------------------------------------------
 
 
+Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
 BATCH_RECORDS_MAX = 10_000  # formatted as one block of output: a few MB, written with one call
 LOOK_SECONDS = 0.2  # between checks of the position, while no batch comes: the delay at the end
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -301,6 +303,7 @@ class ConsumeOrder(NamedTuple):
     Attributes:
         partitions: empty: all of them.
         form: None: values, and on a terminal printable ones.
+        isolation_level: the option of a consumer.
     """
 
     topics: tuple[str, ...]
@@ -309,6 +312,7 @@ class ConsumeOrder(NamedTuple):
     records_max: int | None
     until_end: bool
     form: Format | None = None
+    isolation_level: Isolation = "read_committed"
 
     @property
     def needs_bounds(self) -> bool:
@@ -324,6 +328,7 @@ def wish_of(
     form: str | None,
     *,
     until_end: bool,
+    isolation_level: Isolation = "read_committed",
 ) -> ConsumeOrder:
     """Raises click.BadParameter, RaftmqError."""
     for topic in topics:
@@ -339,7 +344,15 @@ def wish_of(
     found = _format(form)
     each_topic_once = tuple(dict.fromkeys(topics))
     each_partition_once = tuple(sorted(set(partitions)))
-    return ConsumeOrder(each_topic_once, begin, each_partition_once, records_max, until_end, found)
+    return ConsumeOrder(
+        each_topic_once,
+        begin,
+        each_partition_once,
+        records_max,
+        until_end,
+        found,
+        isolation_level,
+    )
 
 
 def _format(text: str | None) -> Format | None:
@@ -506,7 +519,10 @@ async def find_ranges(
     """
     admin = client.admin
     wanted = dict.fromkeys(wish.topics, wish.partitions)
-    bounds, silent = await find_bounds(admin, wanted, is_patient=not wish.until_end)
+    isolation = isolation_of(wish.isolation_level)
+    bounds, silent = await find_bounds(
+        admin, wanted, is_patient=not wish.until_end, isolation=isolation
+    )
     if not wish.until_end:
         check_all_read(silent, "their ends are not known")
     if wish.begin.place is StartPlace.TIME:
@@ -514,7 +530,12 @@ async def find_ranges(
             partitions = [number for name, number in bounds if name == topic]
             if not partitions:
                 continue
-            times = await admin.offsets(topic, wish.begin.number, partitions=partitions)
+            times = await admin.offsets(
+                topic,
+                wish.begin.number,
+                partitions=partitions,
+                isolation_level=wish.isolation_level,
+            )
             for number, offset in times.items():
                 bounds[topic, number] = bounds[topic, number]._replace(at_time=offset)
     ranges = {
@@ -525,7 +546,10 @@ async def find_ranges(
 
 def open_consumer(client: Client, wish: ConsumeOrder, ranges: Mapping[Key, Range]) -> Consumer:
     """Of partitions whose ranges are known, assign only those with something to read."""
-    options: dict[str, Any] = {"max_poll_records": BATCH_RECORDS_MAX}
+    options: dict[str, Any] = {
+        "max_poll_records": BATCH_RECORDS_MAX,
+        "isolation_level": wish.isolation_level,
+    }
     # Positions are set by `begin`; "earliest" is for offsets that retention deletes before that.
     if ranges:
         assign = [key for key, one in ranges.items() if not one.is_empty]
@@ -548,49 +572,3 @@ def start_of(wanted: From) -> GivenStart:
     if wanted.place is StartPlace.TIME:
         return _EPOCH + timedelta(milliseconds=wanted.number)
     return "latest" if wanted.place is StartPlace.END else "earliest"
-
-
-# -- Progress -------------------------------------------------------------------------------------
-# A progress bar, or the rates so far, on stderr. Nothing is shown where stderr is no terminal.
-#
-# Owns no numbers: it polls them from the command.
-
-
-REFRESH_SECONDS = 0.2  # as fast as a person reads; drawing costs CPU time, which a bench measures
-
-
-class Progress(NamedTuple):
-    """Attributes:
-    done: in the unit of `total`.
-    told: the text beside the bar.
-    total: None where it is not known.
-    """
-
-    done: Callable[[], float]
-    told: Callable[[], str]
-    total: float | None
-
-
-async def show_progress(progress: Progress, *, quiet: bool = False) -> None:
-    """Draw until it is cancelled; then the bar is erased."""
-    if quiet or not is_terminal("stderr"):
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    shown = columns if progress.total is not None else columns[1:2]
-    console = Console(stderr=True)
-    with Bar(*shown, console=console, auto_refresh=False, transient=True) as bar:
-        task = bar.add_task(progress.told(), total=progress.total)
-        while True:
-            bar.update(task, completed=progress.done(), description=progress.told())
-            bar.refresh()
-            await anyio.sleep(REFRESH_SECONDS)
-
-
-def show_rates(*, records: int, byte_count: int, seconds: float) -> str:
-    """`81300 records/s, 8.1 MB/s`"""
-    seconds = max(seconds, 1e-6)  # the first line may be drawn within the clock's resolution
-    return f"{records / seconds:.0f} records/s, {byte_count / seconds / 1e6:.2f} MB/s"

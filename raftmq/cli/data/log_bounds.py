@@ -17,6 +17,7 @@ from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
 from raftmq.client.administration.offsets import TIMEOUT_SECONDS, ends_of
 from raftmq.client.administration.questions import find_topic, settle
 from raftmq.errors import RaftmqError
+from raftmq.model import IsolationLevel
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
@@ -54,13 +55,18 @@ class FoundBounds(NamedTuple):
 
 
 async def find_bounds(
-    admin: Admin, wanted: Mapping[str, Collection[int]], *, is_patient: bool = False
+    admin: Admin,
+    wanted: Mapping[str, Collection[int]],
+    *,
+    is_patient: bool = False,
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
 ) -> FoundBounds:
     """The bounds of partitions: of each one as its leader tells them first.
 
     Args:
         wanted: partitions of each topic; empty: all of them. Leaders of others are not asked.
         is_patient: wait for all leaders, up to ALL_SECONDS_MAX.
+        isolation: of the reader: with READ_COMMITTED a partition ends where a transaction is open.
 
     Raises:
         UnknownTopicOrPartition: there is no such topic.
@@ -70,7 +76,7 @@ async def find_bounds(
     deadline = anyio.current_time() + seconds_max
     found = FoundBounds({}, {})
     while True:
-        asks = [partial(_ask, admin, topic, wanted[topic], found) for topic in wanted]
+        asks = [partial(_ask, admin, topic, wanted[topic], isolation, found) for topic in wanted]
         for outcome in await settle(asks):
             if isinstance(outcome, RaftmqError):
                 raise outcome
@@ -80,14 +86,20 @@ async def find_bounds(
         wanted = _by_topic(found.silent)
 
 
-async def _ask(admin: Admin, topic: str, wanted: Collection[int], found: FoundBounds) -> None:
+async def _ask(
+    admin: Admin,
+    topic: str,
+    wanted: Collection[int],
+    isolation: IsolationLevel,
+    found: FoundBounds,
+) -> None:
     """Adds to `found`."""
     # `describe_topic` would wait for all leaders of the topic, and for its configuration.
     cluster, deadline = admin._cluster, anyio.current_time() + TIMEOUT_SECONDS
     described = (await find_topic(cluster, topic, deadline=deadline)).partitions
     asked = [one for one in described if not wanted or one.partition in wanted]
     led = [one.partition for one in asked if one.leader != ABSENT]
-    ends = await ends_of(cluster, topic, led, deadline=deadline)
+    ends = await ends_of(cluster, topic, led, deadline=deadline, isolation=isolation)
     for one in asked:
         key = topic, one.partition
         if one.partition in ends:

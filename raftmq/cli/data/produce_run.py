@@ -22,12 +22,13 @@ from anyio.to_thread import run_sync
 
 from raftmq.cli.clusters.connected import run_connected
 from raftmq.cli.clusters.wait_reason import WaitedFor, WaitReason
-from raftmq.cli.data.consume_run import Progress, file_of, show_progress, show_rates
+from raftmq.cli.data.consume_run import file_of
 from raftmq.cli.data.record_format import unescape
 from raftmq.cli.data.stopping import Stopping
 from raftmq.cli.data.topic_check import check_there
 from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
 from raftmq.cli.terminal.output import is_terminal
+from raftmq.cli.terminal.progress import Progress, show_progress, show_rates
 from raftmq.client.administration.checks import check_topic
 from raftmq.client.producer.options import producer_options
 from raftmq.client.producer.record import checked_extras

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from raftmq.client.administration import checks, clusters, offsets, sizes, topics
 from raftmq.client.administration.groups.calls import GroupCalls
-from raftmq.client.options import check_options
+from raftmq.client.options import check_options, isolation_of
 from raftmq.errors import UnknownTopicOrPartition
 from raftmq.wire.bodies import ABSENT
 
@@ -217,7 +217,12 @@ class Admin(GroupCalls):
     # -- records ---------------------------------------------------------------------------
 
     async def offsets(
-        self, topic: str, at: When, *, partitions: Collection[int] | None = None
+        self,
+        topic: str,
+        at: When,
+        *,
+        partitions: Collection[int] | None = None,
+        isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed",
     ) -> dict[int, int | None]:
         """The offset that belongs to a point in time, in each partition of a topic.
 
@@ -226,11 +231,14 @@ class Admin(GroupCalls):
                 datetime with a time zone, or milliseconds since 1970-01-01 UTC: the first record at
                 or after that time, None where no record is so young.
             partitions: None: all of them.
+            isolation_level: for which readers: with "read_committed" nothing is found behind the
+                beginning of a transaction that is still open, and "latest" is that beginning.
 
         Returns:
             Offsets by partition.
 
         Raises:
+            InvalidConfig: no such isolation level. Definite.
             InvalidRequest: a datetime without a time zone, or a time before 1970. Definite.
             UnknownTopicOrPartition: there is no such topic, or partition. Definite.
             LeaderNotAvailable: some partition has no leader. Definite.
@@ -238,7 +246,12 @@ class Admin(GroupCalls):
         checks.check_topic(topic)
         wanted = None if partitions is None else checks.check_partitions(partitions)
         return await offsets.find_offsets(
-            self._cluster, topic, checks.timestamp_of(at), wanted, deadline=self._deadline()
+            self._cluster,
+            topic,
+            checks.timestamp_of(at),
+            wanted,
+            deadline=self._deadline(),
+            isolation=isolation_of(isolation_level),
         )
 
     async def delete_records(

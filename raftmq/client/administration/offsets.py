@@ -113,26 +113,38 @@ ENDS_SECONDS_MAX = 5.0  # for all leaders: a description without some offsets is
 
 
 class Ends(NamedTuple):
-    """Offset of the oldest record, and one past the newest committed one."""
+    """Offset of the oldest record, and one past the newest committed one; for readers of committed
+    transactions the end is that of the first open transaction, if there is one.
+    """
 
     start: int
     end: int
 
 
 async def ends_of(
-    cluster: Cluster, topic: str, partitions: Sequence[int], *, deadline: float
+    cluster: Cluster,
+    topic: str,
+    partitions: Sequence[int],
+    *,
+    deadline: float,
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
 ) -> dict[int, Ends]:
-    """Of partitions whose leaders answer within a few seconds."""
+    """Of partitions whose leaders answer within a few seconds, as such readers see them."""
     soon = min(deadline, anyio.current_time() + ENDS_SECONDS_MAX)
-    asks = [partial(_ends, cluster, topic, number, deadline=soon) for number in partitions]
+    asks = [
+        partial(_ends, cluster, topic, number, isolation, deadline=soon) for number in partitions
+    ]
     outcomes = zip(partitions, await settle(asks), strict=True)
     return {number: ends for number, ends in outcomes if not isinstance(ends, RaftmqError)}
 
 
-async def _ends(cluster: Cluster, topic: str, partition: int, *, deadline: float) -> Ends:
+async def _ends(
+    cluster: Cluster, topic: str, partition: int, isolation: IsolationLevel, *, deadline: float
+) -> Ends:
     # The start first: in the other order it could move past the end that was read.
-    start = await _offset(cluster, topic, EARLIEST, partition, deadline=deadline)
-    return Ends(start, await _offset(cluster, topic, LATEST, partition, deadline=deadline))
+    start = await _offset(cluster, topic, EARLIEST, partition, isolation, deadline=deadline)
+    end = await _offset(cluster, topic, LATEST, partition, isolation, deadline=deadline)
+    return Ends(start, end)
 
 
 async def find_offsets(
@@ -142,6 +154,7 @@ async def find_offsets(
     partitions: Sequence[int] | None,
     *,
     deadline: float,
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
 ) -> dict[int, int | None]:
     """Offsets of all partitions, or of those that are named; None where no record is so young.
 
@@ -150,7 +163,10 @@ async def find_offsets(
         RaftmqError: no leader of some partition has answered.
     """
     numbers = await partitions_of(cluster, topic, partitions, deadline=deadline)
-    asks = [partial(_offset, cluster, topic, timestamp, one, deadline=deadline) for one in numbers]
+    asks = [
+        partial(_offset, cluster, topic, timestamp, one, isolation, deadline=deadline)
+        for one in numbers
+    ]
     found: dict[int, int | None] = {}
     for number, offset in zip(numbers, await settle(asks), strict=True):
         if isinstance(offset, RaftmqError):
@@ -160,10 +176,17 @@ async def find_offsets(
 
 
 async def _offset(
-    cluster: Cluster, topic: str, timestamp: int, partition: int, *, deadline: float
+    cluster: Cluster,
+    topic: str,
+    timestamp: int,
+    partition: int,
+    isolation: IsolationLevel,
+    *,
+    deadline: float,
 ) -> int:
+    seconds = seconds_left(deadline)
     return await list_offset(
-        cluster, topic, partition, timestamp, timeout_seconds=seconds_left(deadline)
+        cluster, topic, partition, timestamp, isolation=isolation, timeout_seconds=seconds
     )
 
 

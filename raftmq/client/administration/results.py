@@ -121,6 +121,8 @@ class PartitionDetails:
         start_offset: of the oldest record; None: no leader has answered.
         end_offset: after the newest committed record; None: no leader has answered.
         is_recovering: its last election was unclean, and records may have been lost.
+        last_stable_offset: up to where readers of committed transactions get records: below the end
+            while a transaction is open; None: no leader has answered.
     """
 
     partition: int
@@ -132,6 +134,7 @@ class PartitionDetails:
     start_offset: int | None
     end_offset: int | None
     is_recovering: bool
+    last_stable_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,7 +438,8 @@ class PartitionLag:
 
     Attributes:
         committed: None: nothing yet.
-        end_offset: after the newest committed record; None: no leader has answered.
+        end_offset: up to where the group gets records: after the newest committed one, or where
+            the first transaction begins that is still open; None: no leader has answered.
         lag: offsets, not records, from the committed offset to the end; from the oldest record if
             that is later, or if nothing is committed. Control batches take offsets, too: behind the
             last record the lag stays above 0 until a member has passed and committed them. None:

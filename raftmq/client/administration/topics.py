@@ -39,6 +39,7 @@ from raftmq.errors import (
     ServerError,
     TopicAlreadyExists,
 )
+from raftmq.model import IsolationLevel
 from raftmq.topic_config import topic_warning
 from raftmq.wire.bodies import ABSENT, PARTITIONS_MAX
 from raftmq.wire.messages.configs import AlterConfigs, ConfigChange, DescribeConfigs
@@ -384,9 +385,15 @@ async def topic_details(cluster: Cluster, name: str, *, deadline: float) -> Topi
     """Offsets are None where no leader answers within a few seconds."""
     found = await find_topic(cluster, name, deadline=deadline)
     led = [one.partition for one in found.partitions if one.leader != ABSENT]
-    ends = await ends_of(cluster, name, led, deadline=deadline)
+    uncommitted = IsolationLevel.READ_UNCOMMITTED
+    ends = await ends_of(cluster, name, led, deadline=deadline, isolation=uncommitted)
+    # Afterwards: in the other order records that came meanwhile would look like open transactions.
+    stable = await ends_of(cluster, name, list(ends), deadline=deadline)
     config = await describe_config(cluster, name, deadline=deadline)
-    partitions = tuple(_partition(one, ends.get(one.partition)) for one in found.partitions)
+    partitions = tuple(
+        _partition(one, ends.get(one.partition), stable.get(one.partition))
+        for one in found.partitions
+    )
     return TopicDetails(name, id_of(found), partitions, config)
 
 
@@ -440,7 +447,9 @@ def _summary(topic: TopicMetadata) -> TopicSummary:
     )
 
 
-def _partition(told: PartitionDescription, ends: Ends | None) -> PartitionDetails:
+def _partition(
+    told: PartitionDescription, ends: Ends | None, stable: Ends | None
+) -> PartitionDetails:
     return PartitionDetails(
         told.partition,
         None if told.leader == ABSENT else told.leader,
@@ -451,4 +460,5 @@ def _partition(told: PartitionDescription, ends: Ends | None) -> PartitionDetail
         start_offset=ends.start if ends else None,
         end_offset=ends.end if ends else None,
         is_recovering=told.is_recovering,
+        last_stable_offset=min(stable.end, ends.end) if stable and ends else None,
     )

@@ -17,6 +17,7 @@ from raftmq.client.options import (
     AT_LEAST_ONCE,
     AT_MOST_ONCE,
     EXACTLY_ONCE,
+    ISOLATIONS,
     bad_choice,
     bad_function,
     check_options,
@@ -25,7 +26,6 @@ from raftmq.client.options import (
 )
 from raftmq.client.type_parameters import KeyT_co, ValueT_co
 from raftmq.errors import InvalidConfig
-from raftmq.model import IsolationLevel
 from raftmq.topic_config import TOPIC_NAME_CHARS, topic_name_problem
 from raftmq.wire.bodies import ID_MAX
 from raftmq.words import kind_of
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from raftmq.client.group.assignors.registry import GivenAssignor
     from raftmq.client.group.effects import OnRebalance
     from raftmq.client.options import Allowed
+    from raftmq.model import IsolationLevel
 
 
 # -- Group options --------------------------------------------------------------------------------
@@ -180,11 +181,6 @@ def _bad_pattern(pattern: object) -> list[str]:
 _LATER = {
     "tags": "filtering by tags is",
     "rack": "reading from the nearest replica is",
-}
-# The values of `isolation_level`, the default first.
-ISOLATIONS = {
-    "read_committed": IsolationLevel.READ_COMMITTED,
-    "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
 }
 # The values of `auto_offset_reset`, and where each leads.
 RESETS = {"none": None, "earliest": FROM_EARLIEST, "latest": FROM_LATEST}

@@ -62,6 +62,7 @@ USAGE = [
     (["consume", "t", "--output", "json"], "No such option '--output'. Did you mean -f json?"),
     (["consume", "t", "-o", "@now"], "Invalid value for -o: 'now' is no time"),
     (["consume", "t", "-n", "0"], "0 is not in the range"),
+    (["consume", "t", "--isolation-level", "x"], "'x' is not one of 'read_committed'"),
     (["consume", "t", "-f", "%q"], "Invalid value for -f: %q means nothing: there are %t"),
     (["consume", "t", "-f", r"%s\q"], r"Invalid value for -f: \q is no escape"),
     (["bench", "produce"], "have one made with --create"),

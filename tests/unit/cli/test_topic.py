@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from raftmq.cli.main import main
 from raftmq.errors import ErrorCode
+from raftmq.wire.batch.control import ControlType
 from raftmq.wire.messages.topics import (
     CreateTopics,
     DeleteRecords,
@@ -18,6 +19,8 @@ from raftmq.wire.messages.topics import (
     ElectLeaders,
 )
 from tests.unit.client.administration.served import serve_bureau
+from tests.unit.client.transactions_in_logs import in_transaction, marker
+from tests.unit.client.world import batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,6 +127,22 @@ def test_a_description(here: Here) -> None:
     assert "segment.ms                      0\n" in result.stdout
 
 
+def test_a_description_with_an_open_transaction(here: Here) -> None:
+    """What holds up readers of committed records is told; what was decided is not."""
+    here.bureau.world.add_topic("u", 1, 1)
+    held, free = here.bureau.world.topics["u"].partitions
+    held.place(batch("a"))
+    held.place(in_transaction(7, "b"))
+    free.place(in_transaction(7, "b"))
+    free.place(marker(7, ControlType.COMMIT))
+    result = here.run("describe u")
+    assert result.stdout.count("transaction") == 1
+    assert "last stable offset 1: a transaction is open" in result.stdout
+    (row,) = [json.loads(line) for line in here.run("describe u -o json").stdout.splitlines()]
+    ends = [(one["end_offset"], one["last_stable_offset"]) for one in row["partitions"]]
+    assert ends == [(2, 1), (2, 2)]
+
+
 def test_a_description_as_json(here: Here) -> None:
     """One object per topic; each topic once."""
     result = here.run("describe t t -o json")
@@ -135,7 +154,7 @@ def test_a_description_as_json(here: Here) -> None:
     assert row["partitions"][0] == {
         "partition": 0, "leader": 1, "leader_epoch": 0, "partition_epoch": 0, "replicas": [1],
         "isr": [1], "start_offset": 0, "end_offset": 0, "is_recovering": False, "records": 0,
-        "bytes": 0, "replica_bytes": 0,
+        "bytes": 0, "replica_bytes": 0, "last_stable_offset": 0,
     }  # fmt: skip
     assert row["config"]["retention.ms"] == {"value": "0", "is_default": True}
 

@@ -25,7 +25,7 @@ from raftmq.client.administration.checks import (
 from raftmq.client.administration.offsets import ends_of
 from raftmq.client.administration.topics import all_metadata
 from raftmq.errors import InvalidGroupId, InvalidRequest, UnknownTopicOrPartition
-from raftmq.model import GROUP_CHARS_MAX
+from raftmq.model import GROUP_CHARS_MAX, IsolationLevel
 from raftmq.wire.bodies import ABSENT, ID_BYTES, ID_MAX, NUMBER_MAX
 from raftmq.words import counted
 
@@ -176,7 +176,9 @@ async def warn_beyond(
         if offset:  # no log ends before 0
             by_topic[topic][partition] = offset
     for topic, wanted in by_topic.items():
-        ends = await ends_of(cluster, topic, list(wanted), deadline=soon)
+        # A group that reads open transactions, too, may have gone as far.
+        level = IsolationLevel.READ_UNCOMMITTED
+        ends = await ends_of(cluster, topic, list(wanted), deadline=soon, isolation=level)
         for partition, (_, end) in ends.items():
             if wanted[partition] > end:
                 logger.warning(

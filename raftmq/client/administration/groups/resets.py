@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Log(NamedTuple):
-    """Offsets of one log: of the oldest record, after the newest committed one, and of a time.
+    """Offsets of one log: of the oldest record, up to where a group gets records, and of a time.
 
     `at_time` is None where no record is so young, or no time is requested.
     """

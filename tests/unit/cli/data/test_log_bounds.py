@@ -22,10 +22,12 @@ from raftmq.cli.data.record_format import write_values
 from raftmq.cli.main import main
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.client.consumer.consumer import Consumer
+from raftmq.wire.batch.control import ControlType
 from raftmq.wire.messages.configs import DescribeConfigs
 from raftmq.wire.messages.offsets import ListOffsets
 from tests.unit.client.administration.bureau import open_bureau
 from tests.unit.client.administration.served import serve_bureau
+from tests.unit.client.transactions_in_logs import in_transaction, marker
 from tests.unit.client.world import batch
 
 if TYPE_CHECKING:
@@ -238,3 +240,35 @@ def test_consume_until_the_end(
     assert (ended.value.code, out) == (5 if said else 0, "x\n" * lines)
     assert err.startswith(said)
     assert err.count("\n") == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("line", "printed"),
+    [
+        ("", "a d"),
+        ("-o -2", "d"),
+        ("-o @0", "a d"),
+        ("--isolation-level read_uncommitted", "a x d y"),
+        ("--isolation-level read_uncommitted -o -1", "y"),
+    ],
+)
+def test_up_to_an_open_transaction(
+    line: str, printed: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With -e a reader of committed records ends where a transaction is open, and does not print
+    what was aborted (A11.3)."""
+
+    def transact(bureau: Bureau) -> None:
+        [log] = bureau.world.add_topic("a", 1).partitions
+        for data in (
+            batch("a"),
+            in_transaction(7, "x"),
+            marker(7, ControlType.ABORT),
+            batch("d"),
+            in_transaction(7, "y"),
+        ):
+            log.place(data)
+
+    with serve_bureau(transact) as (_, address), pytest.raises(SystemExit) as ended:
+        main(["-b", str(address), "consume", "a", "-e", *line.split()])
+    assert (ended.value.code, capfd.readouterr().out.split()) == (0, printed.split())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from raftmq.errors import (
+    InvalidConfig,
     LeaderNotAvailable,
     OffsetOutOfRange,
     OutcomeUnknown,
@@ -16,6 +17,7 @@ from raftmq.errors import (
 from raftmq.wire.messages.topics import DeleteRecords, DeleteRecordsReply
 from tests.producing import produce
 from tests.unit.client.administration.bureau import LOST, open_bureau
+from tests.unit.client.transactions_in_logs import in_transaction
 from tests.unit.client.world import batch
 
 if TYPE_CHECKING:
@@ -41,6 +43,24 @@ async def test_offsets(autojump_clock: MockClock) -> None:
         assert await admin.offsets("u", late) == {0: None, 1: None}
         with pytest.raises(UnknownTopicOrPartition, match=r"has 2 partitions.*there is no 2, 7"):
             await admin.offsets("u", "latest", partitions=[7, 0, 2])
+
+
+async def test_offsets_beside_an_open_transaction(autojump_clock: MockClock) -> None:
+    """Where readers go on: "latest" is before what may still commit, and a time finds nothing
+    behind it, unless the reader takes what is open, too (A11.3)."""
+    async with open_bureau() as (bureau, admin):
+        await filled(admin)
+        log = bureau.world.topics["u"].partitions[1]
+        for data in (in_transaction(7, "b"), batch("c")):
+            log.place(data)
+        assert await admin.offsets("u", "latest") == {0: 3, 1: 1}
+        everything = await admin.offsets("u", "latest", isolation_level="read_uncommitted")
+        assert everything == {0: 3, 1: 3}
+        details = (await admin.describe_topic("u")).partitions
+        ends = [(one.end_offset, one.last_stable_offset) for one in details]
+        assert ends == [(3, 3), (3, 1)]
+        with pytest.raises(InvalidConfig, match="did you mean 'read_committed'"):
+            await admin.offsets("u", "latest", isolation_level="committed")  # type: ignore[arg-type]
 
 
 async def test_offsets_without_a_leader(autojump_clock: MockClock) -> None:

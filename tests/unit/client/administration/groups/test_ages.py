@@ -10,9 +10,11 @@ import pytest
 
 from raftmq.client.administration.groups.ages import BYTES_MAX
 from raftmq.errors import ErrorCode
+from raftmq.wire.batch.control import ControlType
 from raftmq.wire.batch.records import encode_batch
 from raftmq.wire.messages.fetch import Fetch
 from tests.unit.client.administration.groups.registry import open_registry
+from tests.unit.client.transactions_in_logs import in_transaction, marker
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -123,3 +125,14 @@ async def test_other_batches_than_asked_for(autojump_clock: MockClock) -> None:
         base, end, data = log.batches[0]
         log.batches[0] = (base, end, data[:-1] + bytes([data[-1] ^ 1]))
         assert await age(admin) is None
+
+
+async def test_aborted_records_are_of_no_age(autojump_clock: MockClock) -> None:
+    """The first record that a reader of committed ones gets counts."""
+    async with open_registry() as (registry, admin):
+        log = log_of(registry)
+        log.place(in_transaction(7, "x"))
+        log.place(marker(7, ControlType.ABORT))
+        assert await age(admin) == 0.0
+        log.place(written(3000))
+        assert await age(admin) == 3.0

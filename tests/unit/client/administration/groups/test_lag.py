@@ -9,7 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from raftmq.client.group.planning import encode_subscription
+from raftmq.wire.batch.control import ControlType
 from tests.unit.client.administration.groups.registry import member, open_registry
+from tests.unit.client.transactions_in_logs import in_transaction, marker
+from tests.unit.client.world import batch
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -70,3 +73,28 @@ async def test_ends_that_nobody_knows(autojump_clock: MockClock) -> None:
             ("u", 1, 4, None),
             ("u", 9, None, None),
         ]
+
+
+async def test_a_group_at_the_end_of_what_is_committed(autojump_clock: MockClock) -> None:
+    """It has no lag beside an open transaction, which it cannot read yet (A11.3)."""
+    async with open_registry() as (registry, admin):
+        (log,) = registry.world.add_topic("v", 1).partitions
+        for data in (batch("a"), in_transaction(7, "b"), batch("c")):
+            log.place(data)
+        registry.commit("g", {("v", 0): 1})
+        [row] = await admin.group_lag("g", with_ages=True)
+        assert (row.end_offset, row.lag, row.age_seconds) == (1, 0, 0.0)
+        log.place(marker(7, ControlType.ABORT))
+        [row] = await admin.group_lag("g")
+        assert (row.end_offset, row.lag) == (4, 3)
+
+
+async def test_a_reset_to_the_end(autojump_clock: MockClock) -> None:
+    """It does not lead behind an open transaction, whose records the group would then skip."""
+    async with open_registry() as (registry, admin):
+        (log,) = registry.world.add_topic("v", 1).partitions
+        for data in (batch("a"), in_transaction(7, "b"), batch("c")):
+            log.place(data)
+        registry.commit("g", {("v", 0): 0})
+        changes = await admin.reset_group_offsets("g", to="latest")
+        assert changes["v", 0].new == 1
