@@ -110,10 +110,35 @@ TWINS = (
         },
     ),
     Twin(
+        ("raftmq.sync.transaction", "Transaction"),
+        (("raftmq.client.transactions.transaction", "Transaction"),),
+        inner="self._transaction",
+        by_hand=("send", "enqueue", "send_nowait", "send_many", "commit_offsets"),
+        timeouts={
+            "send": "after `timeout` seconds; the end of the block waits for the record. "
+            "Indefinite.",
+            "enqueue": (
+                "as BufferExhausted: the buffer stayed full for `timeout` seconds, and the record "
+                "was not accepted. Definite."
+            ),
+            "send_many": "after `timeout` seconds; some records may be sent. Indefinite.",
+            "send_columns": "after `timeout` seconds; some records may be sent. Indefinite.",
+        },
+        notes={"enqueue": CALLED_BACK, "send_nowait": CALLED_BACK},
+    ),
+    Twin(
         ("raftmq.sync.producer", "Producer"),
         (("raftmq.client.producer.producer", "Producer"),),
         inner="self._producer",
-        by_hand=("statistics", "send", "enqueue", "send_nowait", "flush", "send_many"),
+        by_hand=(
+            "statistics",
+            "send",
+            "enqueue",
+            "send_nowait",
+            "flush",
+            "send_many",
+            "transaction",
+        ),
         only_here=("open", "close"),
         timeouts={
             "send": (

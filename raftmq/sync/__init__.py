@@ -18,5 +18,6 @@ from raftmq.sync.client import Client, connect
 from raftmq.sync.consumer import Consumer
 from raftmq.sync.handover import Delivery
 from raftmq.sync.producer import Producer
+from raftmq.sync.transaction import Transaction
 
-__all__ = ["Admin", "Client", "Consumer", "Delivery", "Producer", "connect"]
+__all__ = ["Admin", "Client", "Consumer", "Delivery", "Producer", "Transaction", "connect"]

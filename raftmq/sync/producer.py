@@ -24,6 +24,7 @@ from raftmq.errors import BufferExhausted, BufferFull, Closed, RequestTimedOut
 from raftmq.sync.block import Block
 from raftmq.sync.handover import Delivery, Handed, Handover, Rows, may_wait
 from raftmq.sync.loop import LoopCall, limit_of
+from raftmq.sync.transaction import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
@@ -260,6 +261,7 @@ class Producer(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
         """
         self._loop.check_process()
         self._handover.check_open()
+        self._producer._check_transaction()
         check_topic(topic)
         if self._serializers is not None:  # in this thread, so that their errors show here
             value, key = self._serializers.record(value, key)
@@ -445,6 +447,30 @@ class Producer(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
         """
         self._call(self._producer.flush, timeout=timeout)
         self._handover.failures.raise_first()
+
+    def transaction(
+        self, *, version: int | None = None, count: int | None = None, wait_visible: bool = False
+    ) -> Transaction[ValueT_contra, KeyT_contra]:
+        """A transaction: `with producer.transaction() as tx:` all of it counts, or nothing.
+
+        Args:
+            version: a number that rises from one transaction of the id to the next: each is
+                committed once, however often and by which process it is tried; see
+                `Transaction.is_done`. None: it has none.
+            count: how many rows the version has, to be told where it was done before; None: the
+                records that are sent in it.
+            wait_visible: leave the block only once readers of committed records get all of it.
+
+        Returns:
+            The transaction, to be entered; one at a time.
+
+        Raises:
+            InvalidTransaction: the producer has neither a transaction_id nor transactions=True, or
+                a number is not 0 or more. Definite.
+        """
+        self._loop.check_process()
+        inner = self._producer.transaction(version=version, count=count, wait_visible=wait_visible)
+        return Transaction(self._loop, self._handover, self, inner)
 
     def _accepted(self, attempt: Callable[[], Delivery], limit: TimeLimit | None) -> Delivery:
         while True:

@@ -35,6 +35,7 @@ TWINS = {
     "Delivery",
     "Processing",
     "Producer",
+    "Transaction",
 }
 BLOCKING = "raftmq.sync."
 

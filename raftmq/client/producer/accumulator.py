@@ -32,10 +32,12 @@ from raftmq.client.producer.record import (
     Extras,
     hashed_bytes,
 )
+from raftmq.client.transactions.machine import TransactionMachine
+from raftmq.client.transactions.numbering import TransactionNumbering
 from raftmq.errors import InvalidRecord
 from raftmq.rpc.backoff import Backoff, Pauses
 from raftmq.wire.batch.header import RECORDS_MAX
-from raftmq.wire.bodies import ABSENT
+from raftmq.wire.bodies import ABSENT, ID_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
     from raftmq.client.producer.batch import ProducerBatch
     from raftmq.client.producer.options import ProducerOptions
-    from raftmq.client.producer.partition_queue import RecordColumns
+    from raftmq.client.producer.partition_queue import AnyNumbering, RecordColumns
     from raftmq.errors import RaftmqError
     from raftmq.wire.batch.arguments import GivenHeaders
     from raftmq.wire.batch.columns import Key, Value
@@ -57,6 +59,11 @@ class MetadataWait(Protocol):
 
     def on_known(self, error: RaftmqError | None) -> None:
         """Called once; with an error, when the wait is given up."""
+
+
+# Between two attempts where a leader has not heard yet how the transaction before has ended;
+# brokers hear of it within milliseconds.
+CONCURRENT_PAUSES = Pauses(0.005, 0.1)
 
 
 class TopicQueues:
@@ -82,7 +89,7 @@ class TopicQueues:
         options: ProducerOptions,
         random: Random,
         is_led: Callable[[str, int], bool],
-        identity: ProducerIdentity | Named | None = None,
+        identity: ProducerIdentity | Named | TransactionMachine | None = None,
     ) -> None:
         self.name, self.count, self.version = name, 0, ABSENT
         self.problem: RaftmqError | None = None
@@ -96,7 +103,7 @@ class TopicQueues:
         self.replayable_partitioner: ReplayablePartitioner | None = None
         self.is_fence_wanted, self.fence_backoff = False, self._new_backoff()
         self._deal = self.dealer.current
-        self._ids = identity if isinstance(identity, ProducerIdentity) else None
+        self._identity = identity
         # A later run must find each record in the same partition, so nothing random may choose it.
         if isinstance(identity, Named):
             self.fences = TopicFences(identity)
@@ -176,9 +183,14 @@ class TopicQueues:
     def queue(self, partition: int) -> PartitionQueue:
         found = self.queues.get(partition)
         if found is None:
-            backoff, numbering = self._new_backoff(), self._numbering(partition)
+            backoffs = self._new_backoff(), Backoff(self._random, CONCURRENT_PAUSES)
             found = PartitionQueue(
-                self.name, partition, self._options, backoff, self.busy, numbering
+                self.name,
+                partition,
+                self._options,
+                backoffs,
+                self.busy,
+                self._numbering(partition),
             )
             self.queues[partition] = found
         return found
@@ -204,10 +216,14 @@ class TopicQueues:
         pauses = Pauses(options.retry_backoff_ms / 1000, options.retry_backoff_max_ms / 1000)
         return Backoff(self._random, pauses)
 
-    def _numbering(self, partition: int) -> Numbering | NamedNumbering | None:
+    def _numbering(self, partition: int) -> AnyNumbering | None:
         if self.fences is not None:  # its sequences continue those of earlier runs
             return NamedNumbering(self.fences, partition)
-        return Numbering(self._ids) if self._ids is not None else None
+        if isinstance(self._identity, TransactionMachine):
+            return TransactionNumbering(self._identity)
+        if isinstance(self._identity, ProducerIdentity):
+            return Numbering(self._identity)
+        return None
 
     def _queued_bytes(self, partition: int) -> float:
         if not self._is_led(self.name, partition):
@@ -223,13 +239,15 @@ class Accumulator:
     Args:
         random: order in which partitions are used, and jitter of the backoff.
         is_led: whether a partition has a leader, as far as the cached metadata say.
-        on_end: called when a producer with a name ends.
+        on_end: called when a producer with a name ends, or a transaction must be aborted.
 
     Attributes:
         topics: by name, those that were ever written to.
         is_filled: a batch was closed, as it was full, since the dispatcher's last step.
-        ids: the producer's identity; None without idempotence, and where it has a name.
+        ids: the producer's identity; None without idempotence, and where it has a name or
+            transactions.
         named: the producer's name and generation; None without a name.
+        machine: its transactions; None where it sends outside of them.
     """
 
     def __init__(
@@ -243,17 +261,33 @@ class Accumulator:
         self._batch_size, self.is_filled = options.batch_size, False
         self.topics: dict[str, TopicQueues] = {}
         self.named: Named | None = None
+        self.machine: TransactionMachine | None = None
         self.ids: ProducerIdentity | None = None
         if options.name is not None:
             self.named = Named(options.name, options.generation_number, on_end)
+        elif options.is_transactional:
+            is_ephemeral = options.transaction_id is None
+            self.machine = TransactionMachine(
+                options.transaction_id or f"ephemeral-{random.randbytes(ID_BYTES).hex()}",
+                random.randbytes(ID_BYTES),
+                timeout_ms=options.transaction_timeout_ms,
+                is_ephemeral=is_ephemeral,
+                on_end=on_end,
+            )
         elif options.is_idempotent:
             self.ids = ProducerIdentity()
+
+    @property
+    def ending(self) -> Named | TransactionMachine | None:
+        """What a record that is given up ends."""
+        return self.named or self.machine
 
     def topic(self, name: str) -> TopicQueues:
         found = self.topics.get(name)
         if found is None:
+            identity = self.named or self.machine or self.ids
             found = self.topics[name] = TopicQueues(
-                name, self._options, self._random, self._is_led, self.named or self.ids
+                name, self._options, self._random, self._is_led, identity
             )
         return found
 
@@ -474,6 +508,10 @@ class BufferPool:
     def close(self) -> None:
         """Wake all callers that wait: they find the producer closed."""
         self._is_closed = True
+        self.turn_away()
+
+    def turn_away(self) -> None:
+        """Wake all callers that wait: what they send would belong to another transaction."""
         while self._line:
             self._let_in_next()
 

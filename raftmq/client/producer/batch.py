@@ -253,19 +253,17 @@ class ProducerBatch:
         number: Number | None = None,
         *,
         account: Account | None = None,
+        is_transactional: bool = False,
     ) -> bytearray:
-        """Close the batch and return its bytes: always the same bytes under the same sequence
-        number.
-
-        Args:
-            account: of a producer with a name: generation, and digest up to the last record here.
+        """Close the batch and return its bytes: always the same under the same sequence number.
+        `account`: of a producer with a name: generation, and digest up to the last record here.
 
         Raises:
             RaftmqError: it cannot be encoded, and never will be.
         """
         self.is_closed = True
         if self._data is None:  # the first attempt; later ones send the same bytes
-            self._data = self._encode(compression, number, account)
+            self._data = self._encode(compression, number, account, is_transactional)
             self._forget_records()
         # A new producer epoch: only the header changes, the records are not encoded again.
         elif number is not None and number != self.number:
@@ -275,7 +273,11 @@ class ProducerBatch:
         return self._data
 
     def _encode(
-        self, compression: Compression, number: Number | None, account: Account | None
+        self,
+        compression: Compression,
+        number: Number | None,
+        account: Account | None,
+        is_transactional: bool,
     ) -> bytearray:
         stamps, count = self._timestamps, self.unskipped_count
         if self.skipped:  # timestamps were kept for the skipped ones' metadata
@@ -294,6 +296,7 @@ class ProducerBatch:
             producer_epoch=number.producer_epoch if number else NO_PRODUCER_EPOCH,
             base_sequence=number.base_sequence if number else NO_SEQUENCE,
             account=account,
+            transactional=is_transactional,
         )
 
     def timestamps(self) -> Sequence[int]:

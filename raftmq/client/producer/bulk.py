@@ -272,9 +272,9 @@ class Bulk:
             self._host._check_open()
         except RaftmqError:
             self._dispatcher.buffer_pool.give_back(size)
-            named = self._dispatcher.accumulator.named
+            ending = self._dispatcher.accumulator.ending
             # ended, rather than closed by the program
-            if named is not None and named.error is not None:
+            if ending is not None and ending.error is not None:
                 await self._finish()  # raises the failure of this call's records
             raise
 

@@ -19,10 +19,11 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.lowlevel
 
 from raftmq.client.block_tasks import BlockTasks
 from raftmq.client.producer.accumulator import Accumulator, BufferPool
-from raftmq.client.producer.delivery import call_program
+from raftmq.client.producer.delivery import PendingDelivery, call_program
 from raftmq.client.producer.requests import (
     answers_in,
     ask,
@@ -46,9 +47,11 @@ if TYPE_CHECKING:
     from raftmq.client.producer.accumulator import TopicQueues
     from raftmq.client.producer.batch import OnDelivery, Outcome, ProducerBatch
     from raftmq.client.producer.options import ProducerOptions
-    from raftmq.client.producer.sender import Answered, ProduceRequest
+    from raftmq.client.producer.partition_queue import Answered, ProduceRequest
+    from raftmq.client.producer.record import Extras
     from raftmq.client.routing.cluster import Cluster
     from raftmq.rpc.reply import Answer
+    from raftmq.wire.batch.columns import Key, Value
 
 GROWTH_CHECK_SECONDS = 1.0  # between two metadata refreshes that only look for new partitions
 
@@ -112,7 +115,7 @@ class Dispatcher:
         self._block, self._alarm = BlockTasks(self._run), anyio.CancelScope()
         await self._block.open()
         self._cluster.at_close.add(self._on_client_closed)
-        self.is_taking = True
+        self.is_taking = self.accumulator.machine is None  # else from `begin` on
 
     async def close(
         self,
@@ -236,6 +239,29 @@ class Dispatcher:
         waiting for memory.
         """
         return self._waiting_count > 0 or self.buffer_pool.is_wanted
+
+    # -- transactions ----------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Take the records of a transaction."""
+        self.is_taking = self._cut is None
+
+    async def stop_taking(self) -> None:
+        """Take no more records, and turn away those that wait for memory: they would belong to the
+        next transaction.
+        """
+        self.is_taking = False
+        self.buffer_pool.turn_away()
+        await anyio.lowlevel.checkpoint()  # they find it so before anything else is taken
+
+    def fail_transaction(self) -> None:
+        """Nothing of it leaves any more; answers that still come change nothing."""
+        machine = self.accumulator.machine
+        assert machine is not None, "the producer has no transactions"
+        assert machine.error is not None, "it goes on"
+        self._sending.end_all(machine.error)
+        self._wake_waiters()
+        self.failures.forget()  # the end of the transaction reports them
 
     # -- sending ---------------------------------------------------------------------------
 
@@ -414,15 +440,15 @@ class Dispatcher:
     # -- what became of it -----------------------------------------------------------------
 
     def _on_end(self) -> None:
-        """A named producer has ended: accept no more records."""
+        """A named producer has ended, or a transaction must be aborted: accept no more records."""
         self.is_taking = False
         self.wake()
 
     def _on_client_closed(self) -> None:
         """Without it nothing can be sent: what waits must not wait for its delivery timeout."""
         self._cut = Closed("the client was closed before it was delivered")
-        if self.accumulator.named is not None:
-            self.accumulator.named.end(self._cut)
+        if self.accumulator.ending is not None:
+            self.accumulator.ending.end(self._cut)
         self.is_taking = False
         self.buffer_pool.close()
         self.wake()
@@ -489,3 +515,79 @@ def _call_back(on_delivery: OnDelivery, batch: ProducerBatch, index: int) -> Non
         on_delivery(error, None)
     else:
         on_delivery(None, metadata)
+
+
+# -- Records before metadata ----------------------------------------------------------------------
+# A record that came before the number of partitions of its topic was known, until it joins a batch.
+#
+# Invariant: it is settled once: it either joins a batch, or fails and gives its memory back.
+
+
+# Of memory for the object and its delivery, beside RECORD_OVERHEAD_BYTES
+EARLY_OVERHEAD_BYTES = 256
+
+
+class PendingRecord:
+    """A record in `TopicQueues.waiting`.
+
+    Attributes:
+        since: when it was accepted; its delivery timeout counts from here.
+        delivery: its outcome, for the program to await.
+    """
+
+    __slots__ = (
+        "_dispatcher", "_extras", "_key", "_on_delivery", "_size", "_timestamp", "_topic", "_value",
+        "delivery", "since",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        topic: TopicQueues,
+        record: tuple[Value, Key, int, int, Extras],
+        on_delivery: OnDelivery | None,
+        since: float,
+        delivery: PendingDelivery,
+    ) -> None:
+        """`record`: value, key, timestamp, size and extras."""
+        self._dispatcher, self._topic, self._on_delivery = dispatcher, topic, on_delivery
+        self._value, self._key, self._timestamp, self._size, self._extras = record
+        self.since, self.delivery = since, delivery
+        dispatcher.buffer_pool.take_anyway(EARLY_OVERHEAD_BYTES)
+        if on_delivery is not None:  # the callback will report a failure
+            self.delivery._claim()
+
+    def on_known(self, error: RaftmqError | None) -> None:
+        """Join a batch, or fail with `error`."""
+        self._dispatcher.buffer_pool.give_back(EARLY_OVERHEAD_BYTES)
+        if error is None:
+            error = self._join()
+        if error is None:
+            return
+        machine = self._dispatcher.accumulator.machine
+        if machine is not None:  # it was accepted, so the transaction lacks it
+            machine.end(error)
+            error = machine.aborted(error)
+        self._dispatcher.buffer_pool.give_back(self._size)
+        self._dispatcher.statistics.failed_records += 1
+        self.delivery._refuse(error)
+        if self._on_delivery is None:  # otherwise the callback reports it
+            self._dispatcher.failures.add(error, lambda: not self.delivery._is_claimed)
+        else:
+            self._dispatcher.call_later(self._on_delivery, error, None)
+
+    def _join(self) -> RaftmqError | None:
+        try:
+            batch, index = self._dispatcher.accumulator.add(
+                self._topic, self._value, self._key, self._timestamp, self._size, self._begin,
+                self._extras,
+            )  # fmt: skip
+        except RaftmqError as error:
+            return error
+        self.delivery._place(batch, index)
+        if self._on_delivery is not None:
+            self.delivery._call_back(self._on_delivery)
+        return None
+
+    def _begin(self) -> float:
+        return self.since

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict
 from raftmq.client.options import (
     AT_LEAST_ONCE,
     AT_MOST_ONCE,
+    EXACTLY_ONCE,
     ONE_OR_MORE,
     bad_function,
     check_options,
@@ -23,7 +24,7 @@ from raftmq.client.producer.partitioners import HASHES
 from raftmq.client.producer.record import Serializers
 from raftmq.client.type_parameters import KeyT, ValueT
 from raftmq.errors import InvalidConfig
-from raftmq.model import Compression
+from raftmq.model import TRANSACTION_ID_CHARS_MAX, Compression
 from raftmq.wire.batch.header import GENERATION_MAX
 from raftmq.wire.bodies import ACKS_ALL, NAME_CHARS_MAX, REPLICAS_MAX
 
@@ -56,7 +57,16 @@ DELIVERY: Allowed = {
         "retries": (None, ONE_OR_MORE),
         "idempotence": (True, None),
     },
+    # And `transaction_id` or `transactions`, see `_contradictions_of_transactions`.
+    EXACTLY_ONCE: {
+        "acks": ("all",),
+        "retries": (None,),
+        "idempotence": (True, None),
+        "max_in_flight": (1,),
+    },
 }
+# The least that clusters grant. The most is the cluster's to say: by default 15 minutes.
+TRANSACTION_MS_MIN, TRANSACTION_MS_MAX = 1_000, 86_400_000
 # A day: brokers forget an idle producer after that, and with it its duplicates
 KNOWN_MS_MAX = 86_400_000
 CODECS = {None: Compression.NONE} | {codec.name.lower(): codec for codec in Compression}
@@ -72,6 +82,11 @@ class ProducerOptions:
             name is refused.
         generation: of the name, which needs one: the number of this piece of work. The same number
             means the same records again; a higher one sends all anew.
+        transaction_id: of a producer that sends in transactions, `producer.transaction()`: another
+            one that opens the same id ends what this one has open, and this one.
+        transactions: transactions under an id of its own, which no other producer has.
+        transaction_timeout_ms: how long a transaction may hold up readers of its partitions, from
+            its first record on; then it is aborted.
         acks: how many replicas must hold a record before it counts as sent; "all": the whole
             in-sync set; 0: no broker answers.
         linger_ms: how long a batch waits for more records, in milliseconds.
@@ -101,6 +116,9 @@ class ProducerOptions:
     # None: an idempotent producer whose identity ends with its process.
     name: str | None = None
     generation: int | None = None
+    transaction_id: str | None = None
+    transactions: bool = False
+    transaction_timeout_ms: int = 60_000  # Kafka's default
     acks: Acks = "all"  # Kafka's default: what is acknowledged is committed
     # Kafka's default since 4.0: fuller batches at little cost in latency.
     linger_ms: float = 5
@@ -149,6 +167,10 @@ class ProducerOptions:
         """Batches carry sequence numbers."""
         return self.acks != 0 if self.idempotence is None else self.idempotence
 
+    @property
+    def is_transactional(self) -> bool:
+        return self.transactions or self.transaction_id is not None
+
     @cached_property
     def codec(self) -> Compression:
         return CODECS[self.compression]
@@ -159,6 +181,8 @@ class ProducerOptions:
 
     @cached_property
     def delivery_seconds(self) -> float:
+        if self.is_transactional:  # what comes later than that is aborted anyway
+            return min(self.delivery_timeout_ms, self.transaction_timeout_ms) / 1000
         return self.delivery_timeout_ms / 1000
 
     @cached_property
@@ -176,6 +200,9 @@ class PlainProducerArguments(TypedDict, total=False):
     delivery: DeliveryName | None
     name: str | None
     generation: int | None
+    transaction_id: str | None
+    transactions: bool
+    transaction_timeout_ms: int
     acks: Acks
     linger_ms: float
     batch_size: int
@@ -215,6 +242,7 @@ def producer_options(given: Mapping[str, Any]) -> ProducerOptions:
     if rest.get("name") is not None and rest.get("delivery") == AT_MOST_ONCE:
         problems.append(_at_most_once_by_name(rest["name"]))
         del rest["delivery"]
+    problems += _without_transactions(rest)
     try:
         rest = with_delivery(rest, DELIVERY)
     except InvalidConfig as error:
@@ -234,10 +262,24 @@ def producer_options(given: Mapping[str, Any]) -> ProducerOptions:
     return options
 
 
+def _without_transactions(given: Mapping[str, Any]) -> list[str]:
+    """What `delivery = "exactly_once"` lacks."""
+    if given.get("delivery") != EXACTLY_ONCE:
+        return []
+    if given.get("transaction_id") is not None or given.get("transactions"):
+        return []
+    return [
+        f'delivery = "{EXACTLY_ONCE}" without transaction_id: records count once in a transaction '
+        "only; give the producer an id that the same part of the program has again after a "
+        "restart, or transactions = True for one of its own"
+    ]
+
+
 # Names that users of other clients try, or that are reserved; each with its explanation.
 _LATER = {
     "enable_idempotence": "is called idempotence here, and is on unless acks = 0",
-    "transactional_id": "transactions are not there yet",
+    "transactional_id": "is called transaction_id here",
+    "transactional": "is called transactions here",
 }
 # Lowest and highest value of each; above the highest, the unit is most likely wrong.
 _BOUNDS = {
@@ -251,9 +293,12 @@ _BOUNDS = {
     "retry_backoff_max_ms": (1, 600_000),
     "request_timeout_ms": (1, 600_000),
     "delivery_timeout_ms": (1, math.inf),
+    "transaction_timeout_ms": (TRANSACTION_MS_MIN, TRANSACTION_MS_MAX),
 }
 # Times may be fractions of a millisecond; sizes and counts may not.
-_FRACTIONS_ALLOWED = frozenset(name for name in _BOUNDS if name.endswith("_ms"))
+_FRACTIONS_ALLOWED = frozenset(
+    name for name in _BOUNDS if name.endswith("_ms") and name != "transaction_timeout_ms"
+)
 
 
 def _bad_names(options: ProducerOptions) -> list[str]:
@@ -267,6 +312,18 @@ def _bad_names(options: ProducerOptions) -> list[str]:
     is_number = isinstance(generation, int) and not isinstance(generation, bool)
     if generation is not None and not (is_number and 0 <= generation <= GENERATION_MAX):
         problems.append(f"generation = {generation!r}: expected a whole number, 0 or more")
+    return [*problems, *_bad_transactions(options)]
+
+
+def _bad_transactions(options: ProducerOptions) -> list[str]:
+    problems = []
+    given, most = options.transaction_id, TRANSACTION_ID_CHARS_MAX
+    if given is not None and not (isinstance(given, str) and 0 < len(given) <= most):
+        problems.append(f"transaction_id = {given!r}: expected text of 1 to {most} characters")
+    elif given is not None and not given.isprintable():
+        problems.append(f"transaction_id = {given!r}: expected characters that can be printed")
+    if not isinstance(options.transactions, bool):
+        problems.append(f"transactions = {options.transactions!r}: expected True or False")
     return problems
 
 
@@ -354,6 +411,30 @@ def _contradictions_of_name(options: ProducerOptions, fine: Fine) -> list[str]:
     return problems
 
 
+def _contradictions_of_transactions(options: ProducerOptions, fine: Fine) -> list[str]:
+    if not fine("transaction_id", "transactions") or not options.is_transactional:
+        return []
+    given = options.transaction_id
+    shown = "transactions = True" if given is None else f"transaction_id = {given!r}"
+    problems = []
+    if fine("name") and options.name is not None:
+        problems.append(
+            f"{shown} with name = {options.name!r}: a named producer skips what an earlier run has "
+            "sent, a transaction sends all or nothing; leave one of them out"
+        )
+    if fine("acks") and options.acks != "all":
+        problems.append(
+            f'{shown} with acks = {options.acks}: a transaction is always acks = "all", as what is '
+            "committed must stay; leave acks out"
+        )
+    if fine("idempotence") and options.idempotence is False:
+        problems.append(
+            f"{shown} with idempotence = False: by their numbers brokers know what belongs to a "
+            "transaction; leave idempotence out"
+        )
+    return problems
+
+
 def _contradictions(options: ProducerOptions, bad: Collection[str]) -> list[str]:
     """Of options that are fine each by itself: `bad` are not."""
 
@@ -361,6 +442,7 @@ def _contradictions(options: ProducerOptions, bad: Collection[str]) -> list[str]
         return not any(name in bad for name in names)
 
     problems = _contradictions_of_name(options, fine)
+    problems += _contradictions_of_transactions(options, fine)
     if fine("acks", "retries") and options.acks == 0 and options.retries:
         problems.append(
             f"retries = {options.retries} with acks = 0: no broker reports what has failed; "

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from operator import add
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -26,7 +26,7 @@ from raftmq.client.producer.record import (
     length_of,
     size_of,
 )
-from raftmq.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
+from raftmq.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, RaftmqError
 from raftmq.wire.batch.arguments import (
     check_headers,
     check_int64,
@@ -35,6 +35,7 @@ from raftmq.wire.batch.arguments import (
     check_values,
 )
 from raftmq.wire.batch.columns import INT64_MAX
+from raftmq.wire.bodies import ABSENT, PARTITIONS_MAX
 from raftmq.words import kind_of
 
 if TYPE_CHECKING:
@@ -44,9 +45,11 @@ if TYPE_CHECKING:
     from raftmq.client.producer.named_producer import NamedNumbering
     from raftmq.client.producer.options import ProducerOptions
     from raftmq.client.routing.routes import LeaderPlace
-    from raftmq.errors import RaftmqError
+    from raftmq.client.transactions.numbering import TransactionNumbering
     from raftmq.rpc.backoff import Backoff
     from raftmq.wire.batch.columns import Key
+
+    AnyNumbering: TypeAlias = Numbering | NamedNumbering | TransactionNumbering
 
 
 # The format stores timestamps in 64 bits
@@ -219,6 +222,7 @@ class PartitionQueue:
     Args:
         busy: the queues that hold batches or have requests in flight. A queue enters itself;
             `TopicQueues.take_out_idle` removes it.
+        backoffs: after a failure, and where the leader still waits for the end of a transaction.
         numbering: sequence numbers; None without idempotence.
 
     Attributes:
@@ -235,9 +239,9 @@ class PartitionQueue:
         topic: str,
         partition: int,
         options: ProducerOptions,
-        backoff: Backoff,
+        backoffs: tuple[Backoff, Backoff],
         busy: dict[int, PartitionQueue],
-        numbering: Numbering | NamedNumbering | None = None,
+        numbering: AnyNumbering | None = None,
     ) -> None:
         self.topic, self.partition, self._busy = topic, partition, busy
         self.numbering = numbering
@@ -246,7 +250,7 @@ class PartitionQueue:
         self.open: ProducerBatch | None = None
         self.problem: RaftmqError | None = None
         self.is_overdue = False
-        self._options, self._backoff = options, backoff
+        self._options, self._backoff, self._short_backoff = options, *backoffs
         self._batches: deque[ProducerBatch] = deque()
         self._limit: _Limit | None = None
 
@@ -348,6 +352,7 @@ class PartitionQueue:
     def on_success(self) -> None:
         self.not_before, self.problem, self.is_overdue = -math.inf, None, False
         self._backoff.reset()
+        self._short_backoff.reset()
 
     def on_failure(self, problem: RaftmqError | None, now: float, *, at_once: bool) -> None:
         """Pause before the next attempt.
@@ -359,6 +364,11 @@ class PartitionQueue:
         """
         self.problem = problem
         self.not_before = now + (0.0 if at_once else self._backoff.next_seconds())
+
+    def on_concurrent(self, problem: RaftmqError, now: float) -> None:
+        """The leader will have heard within milliseconds what became of the transaction before."""
+        self.problem = problem
+        self.not_before = now + self._short_backoff.next_seconds()
 
     def limit_batches(self, bytes_max: int, topic_id: bytes, now: float) -> None:
         """Remember the batch size in bytes that the leader has just named as its limit."""
@@ -480,3 +490,73 @@ def _by_time(batch: ProducerBatch, highest: int) -> list[ProducerBatch]:
     ahead = [timestamp > highest for timestamp in batch.timestamps()]
     cuts = [at for at, (one, other) in enumerate(pairwise(ahead), 1) if one != other]
     return [batch, *batch.split(cuts)] if cuts else [batch]
+
+
+# -- Requests -------------------------------------------------------------------------------------
+# One produce request: batches of several partitions for one leader, and their answers. Pure.
+
+
+# The offset of the first batch, after which the others follow, or that of each batch, where some
+# were duplicates. -1 with acks=0.
+Offsets: TypeAlias = int | tuple[int, ...]
+
+
+class Stamped(NamedTuple):
+    """Batches of a topic with LogAppendTime.
+
+    Attributes:
+        times_ms: one for all batches, or of each, where some were duplicates; -1: not known.
+    """
+
+    offsets: Offsets
+    times_ms: int | tuple[int, ...]
+
+
+# Answer of one partition.
+Answered: TypeAlias = Offsets | Stamped | RaftmqError
+
+
+class ProduceRequest(NamedTuple):
+    """One request to one leader.
+
+    Attributes:
+        deadline: after it no answer is waited for.
+    """
+
+    leader: int
+    deadline: float
+    parts: list[RequestPart]
+
+
+def portions(parts: list[RequestPart], bytes_max: int) -> Iterator[list[RequestPart]]:
+    """Divide parts into requests, by bytes and by number of partitions."""
+    together: list[RequestPart] = []
+    size = 0
+    for part in parts:
+        # A part that is too large for any request leaves alone.
+        if together and (size + part.length > bytes_max or len(together) == PARTITIONS_MAX):
+            yield together
+            together, size = [], 0
+        together.append(part)
+        size += part.length
+    if together:
+        yield together
+
+
+def offsets_of(batches: Sequence[ProducerBatch], answer: Offsets) -> Sequence[int]:
+    """The offset of the first record of each batch."""
+    if isinstance(answer, tuple):  # some batches were duplicates
+        return answer
+    if answer == ABSENT:  # acks=0: no broker has answered
+        return [ABSENT] * len(batches)
+    counts = [batch.unskipped_count for batch in batches]
+    *starts, _end = accumulate(counts, initial=answer)
+    return starts
+
+
+def times_of(batches: Sequence[ProducerBatch], answer: Offsets | Stamped) -> Sequence[int | None]:
+    """The leader's timestamp of each batch; None where the producer's counts."""
+    if not isinstance(answer, Stamped):  # CreateTime
+        return [None] * len(batches)
+    times = answer.times_ms
+    return times if isinstance(times, tuple) else [times] * len(batches)

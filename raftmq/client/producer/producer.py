@@ -15,7 +15,7 @@ from raftmq.client.administration.checks import check_topic
 from raftmq.client.openable import Openable
 from raftmq.client.producer.bulk import Bulk
 from raftmq.client.producer.delivery import Delivery, PendingDelivery, check_callback
-from raftmq.client.producer.dispatcher import Dispatcher
+from raftmq.client.producer.dispatcher import Dispatcher, PendingRecord
 from raftmq.client.producer.record import (
     NO_EXTRAS,
     RECORD_OVERHEAD_BYTES,
@@ -25,8 +25,10 @@ from raftmq.client.producer.record import (
     given_timestamp,
     size_of,
 )
+from raftmq.client.transactions.session import TransactionSession
+from raftmq.client.transactions.transaction import Transaction
 from raftmq.client.type_parameters import Generic, KeyT_contra, ValueT_contra
-from raftmq.errors import BufferFull, Closed, MessageTooLarge, RaftmqError
+from raftmq.errors import BufferFull, Closed, InvalidTransaction, MessageTooLarge
 from raftmq.wire.batch.compression import compress
 
 if TYPE_CHECKING:
@@ -47,78 +49,6 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.columns import Key, Value
 
     _Record: TypeAlias = tuple[Value, Key, int, int, Extras]  # timestamp and size in the middle
-
-
-# -- Records before metadata ----------------------------------------------------------------------
-# A record that came before the number of partitions of its topic was known, until it joins a batch.
-#
-# Invariant: it is settled once: it either joins a batch, or fails and gives its memory back.
-
-
-# Of memory for the object and its delivery, beside RECORD_OVERHEAD_BYTES
-EARLY_OVERHEAD_BYTES = 256
-
-
-class PendingRecord:
-    """A record in `TopicQueues.waiting`.
-
-    Attributes:
-        since: when it was accepted; its delivery timeout counts from here.
-        delivery: its outcome, for the program to await.
-    """
-
-    __slots__ = (
-        "_dispatcher", "_extras", "_key", "_on_delivery", "_size", "_timestamp", "_topic", "_value",
-        "delivery", "since",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        topic: TopicQueues,
-        record: tuple[Value, Key, int, int, Extras],
-        on_delivery: OnDelivery | None,
-        since: float,
-        delivery: PendingDelivery,
-    ) -> None:
-        """`record`: value, key, timestamp, size and extras."""
-        self._dispatcher, self._topic, self._on_delivery = dispatcher, topic, on_delivery
-        self._value, self._key, self._timestamp, self._size, self._extras = record
-        self.since, self.delivery = since, delivery
-        dispatcher.buffer_pool.take_anyway(EARLY_OVERHEAD_BYTES)
-        if on_delivery is not None:  # the callback will report a failure
-            self.delivery._claim()
-
-    def on_known(self, error: RaftmqError | None) -> None:
-        """Join a batch, or fail with `error`."""
-        self._dispatcher.buffer_pool.give_back(EARLY_OVERHEAD_BYTES)
-        if error is None:
-            error = self._join()
-        if error is None:
-            return
-        self._dispatcher.buffer_pool.give_back(self._size)
-        self._dispatcher.statistics.failed_records += 1
-        self.delivery._refuse(error)
-        if self._on_delivery is None:  # otherwise the callback reports it
-            self._dispatcher.failures.add(error, lambda: not self.delivery._is_claimed)
-        else:
-            self._dispatcher.call_later(self._on_delivery, error, None)
-
-    def _join(self) -> RaftmqError | None:
-        try:
-            batch, index = self._dispatcher.accumulator.add(
-                self._topic, self._value, self._key, self._timestamp, self._size, self._begin,
-                self._extras,
-            )  # fmt: skip
-        except RaftmqError as error:
-            return error
-        self.delivery._place(batch, index)
-        if self._on_delivery is not None:
-            self.delivery._call_back(self._on_delivery)
-        return None
-
-    def _begin(self) -> float:
-        return self.since
 
 
 # -- Producer -------------------------------------------------------------------------------------
@@ -159,6 +89,12 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
         self._size_max = options.max_request_size + RECORD_OVERHEAD_BYTES
         self._was_opened = self._is_open = False
         self._named = self._accumulator.named
+        machine = self._accumulator.machine
+        self._session = (
+            None
+            if machine is None
+            else TransactionSession(cluster, machine, self._dispatcher, options)
+        )
         self._serializers = options.serializers
         self._delivery_kind = Delivery._of(cluster.check_loop)
         self._pending_kind = PendingDelivery._of(cluster.check_loop)
@@ -184,6 +120,13 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
             raise Closed("a producer is opened once: make another one")
         self._was_opened = True
         await self._dispatcher.open()
+        if self._session is not None:
+            try:
+                # Now, so that a transaction of the process before ends at once.
+                await self._session.open()
+            except BaseException as error:  # also when cancelled: the tasks are running
+                await self._dispatcher.close(type(error), error, error.__traceback__)
+                raise
         self._is_open = True
         return self
 
@@ -194,6 +137,8 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
         traceback: TracebackType | None,
     ) -> None:
         try:
+            if self._session is not None:
+                await self._session.close()
             # A cancelled block does not wait for deliveries; one with an error of the program does.
             if error is None or isinstance(error, Exception):
                 # Ends when every batch is settled, at the latest by delivery_timeout_ms. Callbacks
@@ -440,6 +385,42 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
         columns = (values, keys, headers, tags, timestamps, partitions)
         await self._bulk().enqueue_columns(topic, columns)
 
+    # -- transactions ----------------------------------------------------------------------
+
+    def transaction(
+        self, *, version: int | None = None, count: int | None = None, wait_visible: bool = False
+    ) -> Transaction[ValueT_contra, KeyT_contra]:
+        """A transaction: `async with producer.transaction() as tx:` all of it counts, or nothing.
+
+        Args:
+            version: a number that rises from one transaction of the id to the next: each is
+                committed once, however often and by which process it is tried; see
+                `Transaction.is_done`. None: it has none.
+            count: how many rows the version has, to be told where it was done before; None: the
+                records that are sent in it.
+            wait_visible: leave the block only once readers of committed records get all of it.
+
+        Returns:
+            The transaction, to be entered; one at a time.
+
+        Raises:
+            InvalidTransaction: the producer has neither a transaction_id nor transactions=True, or
+                a number is not 0 or more. Definite.
+        """
+        if self._session is None:
+            raise InvalidTransaction(
+                "this producer has no transactions: give it a transaction_id, or transactions=True"
+            )
+        for name, given in (("version", version), ("count", count)):
+            # True is an int for Python
+            is_number = isinstance(given, int) and not isinstance(given, bool)
+            if given is not None and not (is_number and given >= 0):
+                raise InvalidTransaction(f"{name} = {given!r}: expected a whole number, 0 or more")
+        self._check_entered()
+        return Transaction(
+            self, self._session, version=version, count=count, wait_visible=wait_visible
+        )
+
     # -- within ----------------------------------------------------------------------------
 
     def _bulk(self) -> Bulk:
@@ -536,12 +517,24 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
         return topic
 
     def _check_open(self) -> None:
-        """Raises Closed, InvalidRequest in another event loop, or what ended a named producer."""
+        """Raises Closed, InvalidRequest in another event loop, what ended a named producer or a
+        transaction, or InvalidTransaction outside of one.
+        """
         self._check_entered()
         self._cluster.check_open()
         self._cluster.check_loop()
-        if self._named is not None and self._named.error is not None:
-            raise self._named.error.copied()
+        self._check_transaction()
+
+    def _check_transaction(self) -> None:
+        """The part that any thread may call."""
+        ending = self._accumulator.ending
+        if ending is not None and ending.error is not None:
+            raise ending.error.copied()
+        if self._session is not None and not self._dispatcher.is_taking:
+            raise InvalidTransaction(
+                f"{self._session.machine}: sent outside of a transaction, and not taken; send "
+                "within `async with producer.transaction() as tx:`"
+            )
 
     def _check_entered(self) -> None:
         if not self._is_open:

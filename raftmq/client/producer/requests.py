@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import anyio
 
 from raftmq.client.producer.named_producer import Fence
-from raftmq.client.producer.sender import Stamped
+from raftmq.client.producer.partition_queue import Stamped
 from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
 from raftmq.client.routing.routes import error_in, leader_told
 from raftmq.errors import (
@@ -38,8 +38,12 @@ if TYPE_CHECKING:
 
     from raftmq.client.producer.named_producer import TopicFences
     from raftmq.client.producer.options import ProducerOptions
-    from raftmq.client.producer.partition_queue import RequestPart
-    from raftmq.client.producer.sender import Answered, Offsets, ProduceRequest
+    from raftmq.client.producer.partition_queue import (
+        Answered,
+        Offsets,
+        ProduceRequest,
+        RequestPart,
+    )
     from raftmq.client.routing.cluster import Cluster
     from raftmq.client.routing.routes import LeaderPlace
     from raftmq.rpc.reply import Answer

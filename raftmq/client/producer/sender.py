@@ -6,21 +6,31 @@ the queue to its outcome. The dispatcher sends, waits and reads the clock.
 Invariants: a batch is settled once, and in time, wherever it is; a definite error settles only a
 batch that no broker can have appended; with acks=0 nothing is sent twice; with sequence numbers
 nothing leaves before there is a producer id, and no batch follows one that was given up in its
-epoch or, where the producer has a name, at all.
+epoch or transaction or, where the producer has a name, at all.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.client.producer.batch import NUMBER_REFUSALS, BatchMetadata
-from raftmq.client.producer.partition_queue import RequestPart, blamed, may_split, ready_now
+from raftmq.client.producer.partition_queue import (
+    ProduceRequest,
+    RequestPart,
+    Stamped,
+    blamed,
+    may_split,
+    offsets_of,
+    portions,
+    ready_now,
+    times_of,
+)
 from raftmq.client.producer.statistics import hinted, located, timed_out
 from raftmq.client.routing.routes import no_topic
 from raftmq.errors import (
+    ConcurrentTransactions,
     LeaderNotAvailable,
     OutcomeUnknown,
     RaftmqError,
@@ -28,88 +38,18 @@ from raftmq.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
-from raftmq.wire.bodies import ABSENT, PARTITIONS_MAX
+from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from raftmq.client.producer.accumulator import Accumulator, TopicQueues
     from raftmq.client.producer.batch import Outcome, ProducerBatch
     from raftmq.client.producer.named_producer import Fence
     from raftmq.client.producer.options import ProducerOptions
-    from raftmq.client.producer.partition_queue import PartitionQueue
+    from raftmq.client.producer.partition_queue import Answered, Offsets, PartitionQueue
     from raftmq.client.routing.routes import LeaderPlace, Routes, TopicRoutes
     from raftmq.errors import DeliveryTimedOut
-
-
-# -- Requests -------------------------------------------------------------------------------------
-# One produce request: batches of several partitions for one leader, and their answers. Pure.
-
-
-# The offset of the first batch, after which the others follow, or that of each batch, where some
-# were duplicates. -1 with acks=0.
-Offsets: TypeAlias = int | tuple[int, ...]
-
-
-class Stamped(NamedTuple):
-    """Batches of a topic with LogAppendTime.
-
-    Attributes:
-        times_ms: one for all batches, or of each, where some were duplicates; -1: not known.
-    """
-
-    offsets: Offsets
-    times_ms: int | tuple[int, ...]
-
-
-# Answer of one partition.
-Answered: TypeAlias = Offsets | Stamped | RaftmqError
-
-
-class ProduceRequest(NamedTuple):
-    """One request to one leader.
-
-    Attributes:
-        deadline: after it no answer is waited for.
-    """
-
-    leader: int
-    deadline: float
-    parts: list[RequestPart]
-
-
-def portions(parts: list[RequestPart], bytes_max: int) -> Iterator[list[RequestPart]]:
-    """Divide parts into requests, by bytes and by number of partitions."""
-    together: list[RequestPart] = []
-    size = 0
-    for part in parts:
-        # A part that is too large for any request leaves alone.
-        if together and (size + part.length > bytes_max or len(together) == PARTITIONS_MAX):
-            yield together
-            together, size = [], 0
-        together.append(part)
-        size += part.length
-    if together:
-        yield together
-
-
-def offsets_of(batches: Sequence[ProducerBatch], answer: Offsets) -> Sequence[int]:
-    """The offset of the first record of each batch."""
-    if isinstance(answer, tuple):  # some batches were duplicates
-        return answer
-    if answer == ABSENT:  # acks=0: no broker has answered
-        return [ABSENT] * len(batches)
-    counts = [batch.unskipped_count for batch in batches]
-    *starts, _end = accumulate(counts, initial=answer)
-    return starts
-
-
-def times_of(batches: Sequence[ProducerBatch], answer: Offsets | Stamped) -> Sequence[int | None]:
-    """The leader's timestamp of each batch; None where the producer's counts."""
-    if not isinstance(answer, Stamped):  # CreateTime
-        return [None] * len(batches)
-    times = answer.times_ms
-    return times if isinstance(times, tuple) else [times] * len(batches)
 
 
 # -- Sending --------------------------------------------------------------------------------------
@@ -163,9 +103,11 @@ class ProducerSender:
         on_settled: Callable[[ProducerBatch, Outcome], None],
     ) -> None:
         self._options, self._accumulator, self._on_settled = options, accumulator, on_settled
-        self._ids, self._named = accumulator.ids, accumulator.named
-        # Errors after which an idempotent producer goes on in a new epoch; one with a name cannot.
-        self._renumbered = NUMBER_REFUSALS if self._named is None else ()
+        self._ids, self._machine = accumulator.ids, accumulator.machine
+        self._ending = accumulator.ending
+        # Errors after which an idempotent producer goes on in a new epoch; one with a name cannot,
+        # nor can a transaction.
+        self._renumbered = NUMBER_REFUSALS if self._ending is None else ()
         self._overdue: list[Overdue] = []  # for the next step to return
 
     def step(self, routes: Routes, now: float, *, is_hurried: bool) -> SenderStep:
@@ -176,8 +118,8 @@ class ProducerSender:
             is_hurried: a task waits for delivery or for memory, so nothing lingers.
         """
         # Nothing may follow what was given up.
-        if self._named is not None and self._named.error is not None:
-            self.fail_all(self._named.error)
+        if self._ending is not None and self._ending.error is not None:
+            self.fail_all(self._ending.error)
         by_leader: dict[int, list[RequestPart]] = {}
         unknown: list[str] = []
         unfenced: list[str] = []
@@ -264,8 +206,9 @@ class ProducerSender:
             self.fail_topic(topic, error)
 
     def end_all(self, error: RaftmqError) -> None:
-        """The producer has ended: fail all batches that wait, and as unknown those in flight that
-        have no answer. There are some only after a defect: it has lost their answers.
+        """Fail all batches that wait, and as unknown those in flight that have no answer: the
+        transaction is aborted. Or the producer has ended, where there are some only after a defect,
+        which has lost their answers.
         """
         for topic in self._accumulator.topics.values():
             for queue in list(topic.busy.values()):
@@ -441,6 +384,8 @@ class ProducerSender:
                 data.append(encoded)
                 size += len(encoded)
         if batches:
+            if self._machine is not None:
+                self._machine.on_leaving(place.topic_id, place.partition, now)
             part = RequestPart(place, queue, batches, data, size)
             by_leader.setdefault(place.leader, []).append(part)
         else:
@@ -501,8 +446,8 @@ class ProducerSender:
     def _on_failure(
         self, part: RequestPart, error: RaftmqError, routes: Routes, now: float
     ) -> None:
-        if self._named is not None:
-            error = self._named.told(error)
+        if self._ending is not None:
+            error = self._ending.told(error)
         again: list[ProducerBatch] = []
         numbering = part.queue.numbering
         batches, innocent = blamed(part, error, now)
@@ -531,7 +476,10 @@ class ProducerSender:
         place = routes.find(part.queue.topic, part.queue.partition)
         # No pause where the next attempt differs: another leader, or without the refused records.
         at_once = bool(innocent) or _is_elsewhere(place, part.place)
-        part.queue.on_failure(None if innocent else error, now, at_once=at_once)
+        if isinstance(error, ConcurrentTransactions):
+            part.queue.on_concurrent(error, now)
+        else:
+            part.queue.on_failure(None if innocent else error, now, at_once=at_once)
 
     def _may_repeat(self, batch: ProducerBatch, error: RaftmqError, now: float) -> bool:
         """Whether a failed batch may be sent again. Notes the attempt and what it may have done."""
@@ -579,7 +527,9 @@ class ProducerSender:
         """Settle a batch with an error, as OutcomeUnknown if any attempt may have appended it."""
         outcome = located(error, batch.topic, batch.partition)
         self._end(outcome)
-        if batch.may_have_happened:
+        if self._machine is not None:  # nothing counts, whatever became of the batch
+            outcome = located(self._machine.aborted(outcome), batch.topic, batch.partition)
+        elif batch.may_have_happened:
             count = batch.unskipped_count
             records = "record" if count == 1 else "records"
             unknown = OutcomeUnknown(f"{count} {records} may have been appended: {error}")
@@ -588,9 +538,11 @@ class ProducerSender:
         self._on_settled(batch, outcome)
 
     def _end(self, error: RaftmqError) -> None:
-        """A named producer ends: a later batch would be counted by the next run as the lost one."""
-        if self._named is not None:
-            self._named.end(error)
+        """A named producer ends: a later batch would be counted by the next run as the lost one. So
+        does a transaction: none of its records may count without the others.
+        """
+        if self._ending is not None:
+            self._ending.end(error)
 
 
 def _is_elsewhere(place: LeaderPlace | None, tried: LeaderPlace) -> bool:

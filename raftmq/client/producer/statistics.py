@@ -86,6 +86,10 @@ class Failures:
         """Number of records."""
         return sum([failure.unclaimed() for failure in self._failures])
 
+    def forget(self) -> None:
+        """They are reported elsewhere."""
+        self._failures = []
+
     def raise_first(self) -> None:
         """Forget all; raise the first one that was not reported, if there is one."""
         failures, self._failures = self._failures, []

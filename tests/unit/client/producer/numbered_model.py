@@ -22,8 +22,8 @@ from tests.unit.client.producer.sending_model import Model
 
 if TYPE_CHECKING:
     from raftmq.client.producer.batch import Outcome, ProducerBatch
-    from raftmq.client.producer.partition_queue import RequestPart
-    from raftmq.client.producer.sender import Answered, ProduceRequest, SenderStep
+    from raftmq.client.producer.partition_queue import Answered, ProduceRequest, RequestPart
+    from raftmq.client.producer.sender import SenderStep
 
 
 class Sent(NamedTuple):

@@ -18,8 +18,8 @@ from tests.unit.client.sequences import NamedState, state_of_name
 
 if TYPE_CHECKING:
     from raftmq.client.producer.batch import Outcome, ProducerBatch
-    from raftmq.client.producer.partition_queue import RequestPart
-    from raftmq.client.producer.sender import Answered, SenderStep
+    from raftmq.client.producer.partition_queue import Answered, RequestPart
+    from raftmq.client.producer.sender import SenderStep
     from raftmq.wire.batch.header import BatchHeader
 
 NAME, GENERATION = "etl/3", 17

@@ -14,7 +14,7 @@ from raftmq.client.producer.accumulator import Accumulator
 from raftmq.client.producer.batch import BatchMetadata, ProducerBatch
 from raftmq.client.producer.options import ProducerOptions
 from raftmq.client.producer.record import RECORD_OVERHEAD_BYTES
-from raftmq.client.producer.sender import ProduceRequest, ProducerSender, SenderStep
+from raftmq.client.producer.sender import ProducerSender, SenderStep
 from raftmq.client.routing.routes import Routes
 from raftmq.errors import (
     Disconnected,
@@ -34,8 +34,7 @@ from tests.unit.client.sequences import place_of
 
 if TYPE_CHECKING:
     from raftmq.client.producer.batch import Outcome
-    from raftmq.client.producer.partition_queue import RequestPart
-    from raftmq.client.producer.sender import Answered
+    from raftmq.client.producer.partition_queue import Answered, ProduceRequest, RequestPart
     from raftmq.wire.batch.header import BatchHeader
 
 TOPIC_ID = b"t" * 16

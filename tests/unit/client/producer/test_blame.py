@@ -38,7 +38,7 @@ from tests.unit.client.producer.test_numbered_sending import (
 )
 
 if TYPE_CHECKING:
-    from raftmq.client.producer.sender import ProduceRequest
+    from raftmq.client.producer.partition_queue import ProduceRequest
 
 
 @given(

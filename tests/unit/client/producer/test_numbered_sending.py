@@ -33,7 +33,7 @@ from tests.unit.client.producer.numbered_model import Numbered
 from tests.unit.client.producer.sending_model import Model, Waiter
 
 if TYPE_CHECKING:
-    from raftmq.client.producer.sender import ProduceRequest
+    from raftmq.client.producer.partition_queue import ProduceRequest
 
 REFUSED_NUMBERS = [OutOfOrderSequence, UnknownProducerId, InvalidProducerEpoch]
 

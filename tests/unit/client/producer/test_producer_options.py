@@ -171,10 +171,10 @@ def test_what_contradicts_the_word(word: str, name: str, value: object) -> None:
 
 
 def test_names_that_others_use() -> None:
-    """They are told how it is called here, or that it is not there yet."""
+    """They are told how it is called here."""
     with pytest.raises(InvalidConfig, match="is called idempotence here"):
         producer_options({"enable_idempotence": True})
-    with pytest.raises(InvalidConfig, match="transactions are not there yet"):
+    with pytest.raises(InvalidConfig, match="is called transaction_id here"):
         producer_options({"transactional_id": "x"})
 
 

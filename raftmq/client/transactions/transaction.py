@@ -1,0 +1,453 @@
+"""`Transaction`: what `producer.transaction()` returns; records and offsets that count together.
+
+Owns the block: what leaving it does, and what of it may be used when. The state is that of the
+producer (`machine.py`), which has one transaction at a time; `session.py` asks the coordinator.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from raftmq.client.producer.batch import BatchMetadata, ProducerBatch, RecordMetadata
+from raftmq.client.producer.delivery import Delivery, call_program, check_callback
+from raftmq.client.transactions.machine import TransactionPhase
+from raftmq.client.transactions.offsets import TransactionProgress
+from raftmq.client.type_parameters import Generic, KeyT_contra, ValueT_contra
+from raftmq.errors import InvalidTransaction, OutcomeUnknown, ProducerFenced, TransactionAborted
+from raftmq.wire.bodies import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+    from types import TracebackType
+    from typing import TypeAlias
+
+    from raftmq.client.consumer.batch import AnyBatch
+    from raftmq.client.consumer.consumer import Consumer
+    from raftmq.client.moments import GivenTimestamp
+    from raftmq.client.producer.batch import OnDelivery
+    from raftmq.client.producer.bulk import Progress
+    from raftmq.client.producer.record import GivenTags
+    from raftmq.client.transactions.session import TransactionSession, Verdict
+    from raftmq.wire.batch.arguments import GivenHeaders
+
+    GivenOffsets: TypeAlias = AnyBatch | Consumer[Any, Any] | Mapping[tuple[str, int], int]
+
+Outcome = Literal["committed", "aborted"]
+
+logger = logging.getLogger("raftmq.client")
+
+
+class Transaction(Generic[ValueT_contra, KeyT_contra]):
+    """`async with producer.transaction() as tx:` all of it counts, or nothing.
+
+    Leaving the block waits until all records are acknowledged, and commits. With an error of the
+    program it aborts, and the error goes on. A block that is cancelled is aborted, too; if the
+    commit had left, the next transaction learns first what became of it.
+
+    Readers of committed records get those of the transaction once it is committed; the offsets that
+    sends answer with are known before that.
+
+    Attributes:
+        version: the program's number of it; None: it has none.
+    """
+
+    def __init__(
+        self,
+        producer: Any,  # noqa: ANN401  # a Producer, whose module imports this one
+        session: TransactionSession,
+        *,
+        version: int | None,
+        count: int | None,
+        wait_visible: bool,
+    ) -> None:
+        self._producer, self._session = producer, session
+        self.version, self._count, self._wait_visible = version, count, wait_visible
+        self._verdict: Verdict | None = None
+        self._is_on = self._is_done = self._was_told = False
+        self._offsets = TransactionProgress()
+        self._acknowledged_before = 0
+
+    def __repr__(self) -> str:
+        version = "" if self.version is None else f", version {self.version}"
+        return f"<Transaction of {self._session.machine.transaction_id!r}{version}: {self.state}>"
+
+    async def __aenter__(self) -> Self:
+        """Begin it; the producer's transaction before is ended first, if that is not known.
+
+        Raises:
+            InvalidTransaction: another one of this producer is on, or this one was entered before.
+                Definite.
+            ProducerFenced: another producer has the id. Definite.
+            RaftmqError: the coordinator does not say what became of the one before. Definite.
+        """
+        if self._verdict is not None:
+            raise InvalidTransaction(
+                "a transaction is entered once: begin another one with producer.transaction()"
+            )
+        version = ABSENT if self.version is None else self.version
+        count = ABSENT if self._count is None else self._count
+        self._verdict = await self._session.begin(version=version, count=count)
+        self._is_on = True
+        self._acknowledged_before = self._producer.statistics.records
+        self._is_done = self._session.is_committed_version(version)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._is_on:  # ended by `abort`
+            return
+        self._is_on = False
+        if self._is_done:
+            await self._session.skip()
+        elif error is None:
+            await self._commit()
+        elif isinstance(error, (TransactionAborted, ProducerFenced)):
+            await self._session.abort_soon()
+            self._session.check_fenced()  # it says more than that a record was given up
+        else:
+            await self._session.abort_soon()
+
+    async def _commit(self) -> None:
+        def count() -> int:
+            if self._count is not None:
+                return self._count
+            return int(self._producer.statistics.records) - self._acknowledged_before
+
+        await self._session.commit(
+            partial(self._offsets.groups, self._session.cluster),
+            is_wanted=self.version is not None or self._offsets.are_given,
+            wait_settled=self._wait_visible,
+            count=None if self.version is None else count,
+        )
+
+    # -- what belongs to it ----------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: ValueT_contra | None,
+        *,
+        key: KeyT_contra | None = None,
+        headers: GivenHeaders = None,
+        tags: GivenTags = None,
+        partition: int | None = None,
+        timestamp: GivenTimestamp | None = None,
+    ) -> RecordMetadata:
+        """Send one record of the transaction, and wait until it is acknowledged.
+
+        Args:
+            topic, value, key, headers, tags, partition, timestamp: see `Producer.send`.
+
+        Returns:
+            Partition, offset and timestamp of the record, which counts once the transaction is
+            committed; offset -1 where `is_done`.
+
+        Raises:
+            InvalidRecord, MessageTooLarge: it cannot be sent as it is. Definite.
+            TransactionAborted: it was given up, and with it the transaction. Definite.
+            InvalidTransaction: the transaction is over. Definite.
+        """
+        if self._drops(topic):
+            return RecordMetadata(topic, _partition(partition), ABSENT, ABSENT)
+        found: RecordMetadata = await self._producer.send(
+            topic,
+            value,
+            key=key,
+            headers=headers,
+            tags=tags,
+            partition=partition,
+            timestamp=timestamp,
+        )
+        return found
+
+    async def enqueue(
+        self,
+        topic: str,
+        value: ValueT_contra | None,
+        *,
+        key: KeyT_contra | None = None,
+        headers: GivenHeaders = None,
+        tags: GivenTags = None,
+        partition: int | None = None,
+        timestamp: GivenTimestamp | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Accept one record of the transaction; waits only while the buffer is full.
+
+        Args:
+            topic, value, key, headers, tags, partition, timestamp: see `Producer.send`.
+            on_delivery: see `Producer.enqueue`.
+
+        Returns:
+            The outcome, to be awaited. The end of the block waits for it in any case.
+
+        Raises:
+            InvalidRecord, MessageTooLarge: it cannot be sent as it is. Definite.
+            TransactionAborted: a record was given up, and with it the transaction. Definite.
+            InvalidTransaction: the transaction is over. Definite.
+        """
+        if self._drops(topic):
+            return self._dropped(topic, partition, on_delivery)
+        found: Delivery = await self._producer.enqueue(
+            topic,
+            value,
+            key=key,
+            headers=headers,
+            tags=tags,
+            partition=partition,
+            timestamp=timestamp,
+            on_delivery=on_delivery,
+        )
+        return found
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: ValueT_contra | None,
+        *,
+        key: KeyT_contra | None = None,
+        headers: GivenHeaders = None,
+        tags: GivenTags = None,
+        partition: int | None = None,
+        timestamp: GivenTimestamp | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Accept one record of the transaction without waiting.
+
+        Args:
+            topic, value, key, headers, tags, partition, timestamp: see `Producer.send`.
+            on_delivery: see `Producer.enqueue`.
+
+        Returns:
+            The outcome, to be awaited. The end of the block waits for it in any case.
+
+        Raises:
+            BufferFull: `buffer_memory` is used up; `enqueue` waits instead. Definite.
+            InvalidRecord, MessageTooLarge: it cannot be sent as it is. Definite.
+            TransactionAborted: a record was given up, and with it the transaction. Definite.
+            InvalidTransaction: the transaction is over. Definite.
+        """
+        if self._drops(topic):
+            return self._dropped(topic, partition, on_delivery)
+        found: Delivery = self._producer.send_nowait(
+            topic,
+            value,
+            key=key,
+            headers=headers,
+            tags=tags,
+            partition=partition,
+            timestamp=timestamp,
+            on_delivery=on_delivery,
+        )
+        return found
+
+    async def send_many(
+        self,
+        topic: str,
+        rows: Iterable[Any] | AsyncIterable[Any],
+        *,
+        value: Callable[[Any], ValueT_contra | None] | None = None,
+        key: Callable[[Any], KeyT_contra | None] | None = None,
+        headers: Callable[[Any], GivenHeaders] | None = None,
+        tags: Callable[[Any], GivenTags] | None = None,
+        timestamp: Callable[[Any], GivenTimestamp] | None = None,
+        partition: int | None = None,
+        progress: Progress = None,
+        total: int | None = None,
+    ) -> list[BatchMetadata]:
+        """Send many records of the transaction, and wait until they are acknowledged.
+
+        Args:
+            topic, rows, value, key, headers, tags, timestamp, partition, progress, total: see
+                `Producer.send_many`.
+
+        Returns:
+            Where they are in the log; nothing where `is_done`, which reads no rows.
+
+        Raises:
+            InvalidRecord: a row cannot be sent. Definite.
+            TransactionAborted: a record was given up, and with it the transaction. Definite.
+            InvalidTransaction: the transaction is over. Definite.
+        """
+        if self._drops(topic):
+            return []
+        found: list[BatchMetadata] = await self._producer.send_many(
+            topic,
+            rows,
+            value=value,
+            key=key,
+            headers=headers,
+            tags=tags,
+            timestamp=timestamp,
+            partition=partition,
+            progress=progress,
+            total=total,
+        )
+        return found
+
+    async def send_columns(
+        self,
+        topic: str,
+        *,
+        values: Sequence[ValueT_contra | None],
+        keys: Sequence[KeyT_contra | None] | None = None,
+        headers: Sequence[GivenHeaders] | None = None,
+        tags: Sequence[GivenTags] | None = None,
+        timestamps: Sequence[GivenTimestamp] | None = None,
+        partitions: Sequence[int] | None = None,
+        progress: Progress = None,
+    ) -> list[BatchMetadata]:
+        """Send parallel columns in the transaction, and wait; see `send_many`.
+
+        Args:
+            topic, values, keys, headers, tags, timestamps, partitions, progress: see
+                `Producer.send_columns`.
+
+        Returns:
+            See `send_many`.
+
+        Raises:
+            InvalidRecord: columns of different lengths, or an item that cannot be sent. Definite.
+            RaftmqError: see `send_many`.
+        """
+        if self._drops(topic):
+            return []
+        found: list[BatchMetadata] = await self._producer.send_columns(
+            topic,
+            values=values,
+            keys=keys,
+            headers=headers,
+            tags=tags,
+            timestamps=timestamps,
+            partitions=partitions,
+            progress=progress,
+        )
+        return found
+
+    def commit_offsets(self, given: GivenOffsets, *, group: str | None = None) -> None:
+        """Commit offsets of a group with the transaction: they move if it is committed.
+
+        Args:
+            given: a batch as a consumer of a group has handed it out; or a consumer, for all that
+                it has handed out; or offsets by topic and partition, as `{("orders", 0): 42}`: the
+                next one to read.
+            group: whose offsets these are, where they are given by numbers. It may have no members.
+
+        Raises:
+            InvalidTransaction: the transaction is over. Definite.
+            InvalidConfig: no group is given, or another one than that of the consumer. Definite.
+            IllegalGeneration: the partition is another member's by now. Definite.
+        """
+        self._check_on()
+        if not self._is_done:
+            self._offsets.add(given, group)
+
+    # -- its end ---------------------------------------------------------------------------
+
+    async def abort(self) -> None:
+        """End it now, so that nothing of it counts; the rest of the block may go on without it.
+
+        Raises:
+            InvalidTransaction: it is over. Definite.
+            ProducerFenced: another producer has the id; nothing of it counts. Definite.
+            RaftmqError: the coordinator does not answer. It is aborted by the next transaction, or
+                when its time is over; nothing of it counts. Definite.
+        """
+        self._check_on()
+        self._is_on = False
+        if self._is_done:
+            await self._session.skip()
+        else:
+            await self._session.abort()
+
+    async def resolve(self) -> Outcome:
+        """What became of it, after its block has ended with OutcomeUnknown or was cancelled.
+
+        Returns:
+            "committed" or "aborted".
+
+        Raises:
+            InvalidTransaction: its block has not ended. Definite.
+            OutcomeUnknown: the coordinator does not answer, or the id was used by another producer
+                since, so that nobody knows. Ask again later. Indefinite.
+        """
+        if self._is_on or self._verdict is None:
+            raise InvalidTransaction("the transaction has not ended: leave its block first")
+        if self.outcome is None:
+            await self._session.resolve(self._verdict)
+        if self.outcome is None:
+            raise OutcomeUnknown(f"{self!r}: what became of it is not known any more")
+        return self.outcome
+
+    @property
+    def state(self) -> str:
+        """In a word: "ready" before it is entered, "open", "must abort", "committing", "aborting",
+        "unknown", "committed", "aborted", or "fenced".
+        """
+        if self._verdict is None:
+            return TransactionPhase.READY.value
+        if self._is_on:
+            return (
+                TransactionPhase.OPEN.value if self._is_done else self._session.machine.phase.value
+            )
+        return self.outcome or self._session.phase_of(self._verdict).value
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What became of it: "committed" or "aborted"; None: it is on, or that is not known."""
+        if self._is_on or self._verdict is None or self._verdict.is_committed is None:
+            return None
+        return "committed" if self._verdict.is_committed else "aborted"
+
+    @property
+    def is_done(self) -> bool:
+        """Its version was committed before: what is sent in it is dropped."""
+        return self._is_done
+
+    # -- within ----------------------------------------------------------------------------
+
+    def _check_on(self) -> None:
+        if not self._is_on:
+            raise InvalidTransaction(
+                "the transaction is over: send and commit within its block, before abort()"
+                if self._verdict is not None
+                else "the transaction has not begun: enter its block first"
+            )
+
+    def _drops(self, topic: str) -> bool:
+        """Whether what is sent is to be dropped. Raises InvalidTransaction: it is over."""
+        self._check_on()
+        if self._is_done and not self._was_told:
+            self._was_told = True
+            logger.info(
+                "version committed before, its records are dropped: transaction=%s version=%s"
+                " topic=%s",
+                self._session.machine.transaction_id,
+                self.version,
+                topic,
+            )
+        return self._is_done
+
+    def _dropped(
+        self, topic: str, partition: int | None, on_delivery: OnDelivery | None
+    ) -> Delivery:
+        """Of a record that is not sent: done, without a place in the log."""
+        check_callback(on_delivery)
+        number = _partition(partition)
+        batch = ProducerBatch(topic, number, 0.0)
+        batch.add(b"", None, ABSENT, 0)
+        batch.settle(BatchMetadata(topic, number, ABSENT, 1, is_skipped=True))
+        if on_delivery is not None:
+            call_program(partial(on_delivery, None, batch.metadata_of(0)))
+        delivery: Delivery = self._producer._delivery_kind(batch, 0)
+        return delivery
+
+
+def _partition(given: int | None) -> int:
+    return ABSENT if given is None else given

@@ -1,0 +1,427 @@
+"""Transactions of a producer against brokers over the simulated network (A11.3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from raftmq.errors import (
+    Closed,
+    ErrorCode,
+    InvalidTransaction,
+    OutcomeUnknown,
+    ProducerFenced,
+    TransactionAborted,
+)
+from raftmq.model import AbortReason
+from raftmq.wire.batch.header import read_header
+from raftmq.wire.messages.transactions import EndTxn
+from tests.unit.client.producer.shell import in_log, requests
+from tests.unit.client.transactions.coordinator import committed_in, open_transactions
+from tests.unit.client.world import done_and_lost, lost, refused, silent
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+ID: dict[str, Any] = {"transaction_id": "billing-1"}
+
+
+class ProgramError(Exception):
+    """Of the program under test."""
+
+
+async def test_commit(autojump_clock: MockClock) -> None:
+    """Several records, one decision that names the partition; each batch says whose it is."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        async with client.producer(**ID) as producer:
+            for round_ in range(3):
+                async with producer.transaction() as tx:
+                    assert tx.state == "open"
+                    found = await tx.send("t", f"a{round_}")
+                    await tx.enqueue("t", f"b{round_}")
+                    assert tx.outcome is None
+                assert (tx.outcome, tx.state) == ("committed", "committed")
+                assert found.offset >= 0
+        assert committed_in(coordinator, world) == ["a0", "b0", "a1", "b1", "a2", "b2"]
+        assert [one.partitions[0].partition for one in coordinator.commits] == [0, 0, 0]
+        headers = [read_header(data) for _, _, data in world.topics["t"].partitions[0].batches]
+        assert all(header.is_transactional for header in headers)
+        assert [header.producer_epoch for header in headers] == [0, 0, 1, 1, 2, 2]
+        assert [header.base_sequence for header in headers] == [0, 1] * 3
+
+
+async def test_bulk(autojump_clock: MockClock) -> None:
+    async with open_transactions() as (coordinator, (world, _, client)):
+        async with client.producer(**ID) as producer, producer.transaction() as tx:
+            await tx.send_many("t", ["a", "b"])
+            await tx.send_columns("t", values=["c", "d"])
+            tx.send_nowait("t", "e")
+        assert committed_in(coordinator, world) == ["a", "b", "c", "d", "e"]
+
+
+async def test_an_error_of_the_program_aborts(autojump_clock: MockClock) -> None:
+    """It goes on, nothing counts, and the producer is as good as before."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        async with client.producer(**ID) as producer:
+            with pytest.raises(ProgramError):  # noqa: PT012  # the block
+                async with producer.transaction() as tx:
+                    await tx.send("t", "a")
+                    raise ProgramError
+            assert tx.outcome == "aborted"
+            async with producer.transaction() as tx:
+                await tx.send("t", "b")
+        assert (in_log(world), committed_in(coordinator, world)) == (["a", "b"], ["b"])
+
+
+async def test_records_that_were_not_sent_yet_leave_no_more(autojump_clock: MockClock) -> None:
+    """An abort empties the queues: nothing of it leaves under the number of the next one."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        async with client.producer(**ID, linger_ms=1000) as producer:
+            async with producer.transaction() as tx:
+                delivery = await tx.enqueue("t", "a")
+                await tx.abort()
+                with pytest.raises(InvalidTransaction):
+                    await tx.send("t", "b")
+            with pytest.raises(TransactionAborted):
+                await delivery
+            async with producer.transaction() as tx:
+                await tx.send("t", "c")
+        assert in_log(world) == ["c"]
+        assert committed_in(coordinator, world) == ["c"]
+
+
+async def test_nothing_to_decide_costs_no_request(autojump_clock: MockClock) -> None:
+    async with open_transactions() as (coordinator, (_, _, client)):
+        async with client.producer(**ID) as producer:
+            async with producer.transaction() as tx:
+                pass
+            assert tx.outcome == "committed"
+            async with producer.transaction() as tx:
+                await tx.abort()
+            assert tx.outcome == "aborted"
+        assert not [one for one in coordinator.asked if isinstance(one, EndTxn)]
+
+
+async def test_outside_of_a_transaction(autojump_clock: MockClock) -> None:
+    """Neither before, nor between, nor after; nor by a producer without transactions."""
+    async with open_transactions() as (_, (world, _, client)):
+        async with client.producer(**ID) as producer:
+            with pytest.raises(InvalidTransaction, match="outside of a transaction"):
+                await producer.send("t", "a")
+            with pytest.raises(InvalidTransaction, match="outside of a transaction"):
+                producer.send_nowait("t", "a")
+            with pytest.raises(InvalidTransaction, match="outside of a transaction"):
+                await producer.send_many("t", ["a"])
+            tx = producer.transaction()
+            with pytest.raises(InvalidTransaction, match="enter its block first"):
+                await tx.send("t", "a")
+            async with tx:
+                with pytest.raises(InvalidTransaction, match="one at a time"):
+                    async with producer.transaction():
+                        pass
+            with pytest.raises(InvalidTransaction, match="entered once"):
+                async with tx:
+                    pass
+            with pytest.raises(InvalidTransaction, match="over"):
+                await tx.send("t", "a")
+        async with client.producer() as plain:
+            with pytest.raises(InvalidTransaction, match="has no transactions"):
+                plain.transaction()
+        assert in_log(world) == []
+
+
+async def test_a_send_that_is_given_up_aborts(autojump_clock: MockClock) -> None:
+    """It cannot be committed any more; what was refused is the cause, and it is definite."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        async with client.producer(**ID) as producer:
+            world.brokers[1].produces += [refused(ErrorCode.MESSAGE_TOO_LARGE)]
+            with pytest.raises(TransactionAborted, match="record was given up") as caught:
+                async with producer.transaction() as tx:
+                    await tx.enqueue("t", "a")
+            assert (caught.value.reason, caught.value.definite) == ("failed send", True)
+            assert tx.outcome == "aborted"
+            async with producer.transaction() as tx:
+                await tx.send("t", "b")
+        assert committed_in(coordinator, world) == ["b"]
+        assert not next(one for one in coordinator.asked if isinstance(one, EndTxn)).is_commit
+
+
+async def test_a_caught_failure_does_not_commit(autojump_clock: MockClock) -> None:
+    """The program swallows the error of a send: its transaction is aborted nevertheless."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        async with client.producer(**ID) as producer:
+            world.brokers[1].produces += [refused(ErrorCode.MESSAGE_TOO_LARGE)]
+            with pytest.raises(TransactionAborted):  # noqa: PT012  # the block
+                async with producer.transaction() as tx:
+                    with pytest.raises(TransactionAborted):
+                        await tx.send("t", "a")
+                    with pytest.raises(TransactionAborted):
+                        await tx.send("t", "b")
+        assert committed_in(coordinator, world) == []
+
+
+async def test_an_answer_that_is_lost(autojump_clock: MockClock) -> None:
+    """A produce request and an end are carried out, and their answers lost: both are repeated."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        async with client.producer(**ID) as producer:
+            world.brokers[1].produces += [done_and_lost]
+            coordinator.ends += [done_and_lost]
+            async with producer.transaction() as tx:
+                await tx.send("t", "a")
+            assert tx.outcome == "committed"
+        assert committed_in(coordinator, world) == ["a"]
+        assert len(coordinator.commits) == 2
+
+
+async def test_the_leader_has_not_heard_of_the_end_before(autojump_clock: MockClock) -> None:
+    """Within the same epoch, again after milliseconds."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        async with client.producer(**ID) as producer:
+            world.brokers[1].produces += [refused(ErrorCode.CONCURRENT_TRANSACTIONS)] * 3
+            before = trio.current_time()
+            async with producer.transaction() as tx:
+                await tx.send("t", "a")
+            assert trio.current_time() - before < 0.1
+        assert len(requests(world)) == 4
+        assert committed_in(coordinator, world) == ["a"]
+
+
+async def test_another_owner(autojump_clock: MockClock) -> None:
+    """The first producer can do nothing any more, for good."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        async with client.producer(**ID) as first:
+            with pytest.raises(ProducerFenced):  # noqa: PT012  # the block
+                async with first.transaction() as tx:
+                    await tx.send("t", "a")
+                    async with client.producer(**ID) as second, second.transaction() as other:
+                        await other.send("t", "b")
+            assert (tx.outcome, tx.state) == ("aborted", "aborted")
+            for _ in range(2):
+                with pytest.raises(ProducerFenced):
+                    async with first.transaction():
+                        pass
+        assert committed_in(coordinator, world) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "word"), [(AbortReason.TIMEOUT, "timeout"), (AbortReason.OPERATOR, "operator")]
+)
+async def test_ended_by_others(autojump_clock: MockClock, reason: AbortReason, word: str) -> None:
+    """By time, or by an operator: the program is told which, and goes on."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        async with client.producer(**ID) as producer:
+            with pytest.raises(TransactionAborted) as caught:  # noqa: PT012  # the block
+                async with producer.transaction() as tx:
+                    await tx.send("t", "a")
+                    coordinator.abort("billing-1", reason)
+            assert caught.value.reason == word
+            async with producer.transaction() as tx:
+                await tx.send("t", "b")
+        assert committed_in(coordinator, world) == ["b"]
+
+
+async def test_its_time_is_over(autojump_clock: MockClock) -> None:
+    """A second before, nothing is committed any more: it is aborted."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        options = {**ID, "transaction_timeout_ms": 5000}
+        async with client.producer(**options) as producer:
+            with pytest.raises(TransactionAborted) as caught:  # noqa: PT012  # the block
+                async with producer.transaction() as tx:
+                    await tx.send("t", "a")
+                    await trio.sleep(4.1)
+            assert caught.value.reason == "timeout"
+            async with producer.transaction() as tx:
+                await tx.send("t", "b")
+                await trio.sleep(3.9)
+        assert committed_in(coordinator, world) == ["b"]
+
+
+async def test_no_answer_to_a_commit(autojump_clock: MockClock) -> None:
+    """OutcomeUnknown; asking again tells, and the next transaction asks first."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        options = {**ID, "transaction_timeout_ms": 5000, "request_timeout_ms": 1000}
+        async with client.producer(**options) as producer:
+            for is_resolved in (True, False):
+                coordinator.ends += [done_and_lost, *[silent] * 8]
+                with pytest.raises(OutcomeUnknown):
+                    async with producer.transaction() as tx:
+                        await tx.send("t", "a")
+                assert (tx.outcome, tx.state) == (None, "unknown")
+                coordinator.ends.clear()
+                if is_resolved:
+                    assert await tx.resolve() == "committed"
+                async with producer.transaction() as following:
+                    await following.send("t", "b")
+                assert tx.outcome == "committed"
+        assert committed_in(coordinator, world) == ["a", "b", "a", "b"]
+
+
+async def test_no_answer_and_not_carried_out(autojump_clock: MockClock) -> None:
+    """Once its time is over, asking again does not commit: it is aborted then."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        options = {**ID, "transaction_timeout_ms": 5000, "request_timeout_ms": 1000}
+        async with client.producer(**options) as producer:
+            coordinator.ends += [lost] * 40
+            with pytest.raises(OutcomeUnknown):
+                async with producer.transaction() as tx:
+                    await tx.send("t", "a")
+            coordinator.ends.clear()
+            await trio.sleep(10)
+            assert await tx.resolve() == "aborted"
+        assert committed_in(coordinator, world) == []
+
+
+async def test_cancelled_in_the_middle(autojump_clock: MockClock) -> None:
+    """It is aborted at once, not when its time is over."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        async with client.producer(**ID) as producer:
+            with trio.move_on_after(1):
+                async with producer.transaction() as tx:
+                    await tx.send("t", "a")
+                    await trio.sleep_forever()
+            assert tx.outcome == "aborted"
+        assert list(coordinator.decided.values()) == [False]
+        assert in_log(world) == ["a"]
+
+
+async def test_cancelled_while_it_is_committed(autojump_clock: MockClock) -> None:
+    """The commit had left: the next transaction learns first what became of it."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        async with client.producer(**ID) as producer:
+            coordinator.ends += [silent]
+            with trio.move_on_after(1):
+                async with producer.transaction() as tx:
+                    await tx.send("t", "a")
+            assert tx.state == "unknown"
+            async with producer.transaction() as following:
+                await following.send("t", "b")
+            assert tx.outcome == "committed"
+        assert committed_in(coordinator, world) == ["a", "b"]
+
+
+async def test_a_version_is_committed_once(autojump_clock: MockClock) -> None:
+    """The second attempt, by another producer, drops what is sent, and says so."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        for is_done in (False, True):
+            async with client.producer(**ID) as producer:
+                async with producer.transaction(version=17) as tx:
+                    assert tx.is_done == is_done
+                    sent = await tx.send("t", "a")
+                    assert (sent.offset == -1) == is_done
+                    delivery = tx.send_nowait("t", "b")
+                    assert ((await delivery).offset == -1) == is_done
+                    await tx.send_many("t", ["c"])
+                assert tx.outcome == "committed"
+                async with producer.transaction(version=18 + is_done) as tx:
+                    assert not tx.is_done
+        assert committed_in(coordinator, world) == ["a", "b", "c"]
+        assert coordinator.rows["billing-1"].last_version == 19
+        assert [one.count for one in coordinator.commits] == [3, 0, 0]
+
+
+async def test_offsets(autojump_clock: MockClock) -> None:
+    """Given by numbers: they are decided with the records, or not at all."""
+    async with open_transactions() as (coordinator, (_, _, client)):
+        async with client.producer(**ID) as producer:
+            async with producer.transaction() as tx:
+                tx.commit_offsets({("t", 0): 42}, group="billing")
+            with pytest.raises(ProgramError):  # noqa: PT012  # the block
+                async with producer.transaction() as tx:
+                    tx.commit_offsets({("t", 0): 43}, group="billing")
+                    raise ProgramError
+        assert coordinator.offsets == {"billing": {0: 42}}
+
+
+async def test_a_group_refuses(autojump_clock: MockClock) -> None:
+    """Asked once more, then aborted with that reason."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        async with client.producer(**ID) as producer:
+            coordinator.ends += [refused(ErrorCode.ILLEGAL_GENERATION)] * 2
+            with pytest.raises(TransactionAborted) as caught:  # noqa: PT012  # the block
+                async with producer.transaction() as tx:
+                    await tx.send("t", "a")
+                    tx.commit_offsets({("t", 0): 42}, group="billing")
+            assert caught.value.reason == "group"
+            assert len(coordinator.commits) == 2
+            coordinator.ends += [refused(ErrorCode.FENCED_INSTANCE_ID)]
+            with pytest.raises(ProducerFenced):
+                async with producer.transaction() as tx:
+                    tx.commit_offsets({("t", 0): 42}, group="billing")
+            assert tx.outcome == "aborted"
+            with pytest.raises(ProducerFenced):
+                async with producer.transaction():
+                    pass
+        assert (coordinator.offsets, committed_in(coordinator, world)) == ({}, [])
+
+
+async def test_the_coordinator_moves(autojump_clock: MockClock) -> None:
+    async with open_transactions() as (coordinator, (world, _, client)):
+        async with client.producer(**ID) as producer:
+            coordinator.broker_id = 2
+            async with producer.transaction() as tx:
+                await tx.send("t", "a")
+        assert committed_in(coordinator, world) == ["a"]
+
+
+async def test_the_id_was_forgotten(autojump_clock: MockClock) -> None:
+    """The producer has slept for longer than ids are kept: it opens anew by itself."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        async with client.producer(**ID) as producer:
+            async with producer.transaction() as tx:
+                await tx.send("t", "a")
+            coordinator.rows.clear()
+            with pytest.raises(TransactionAborted):
+                async with producer.transaction() as tx:
+                    await tx.send("t", "b")
+            async with producer.transaction() as tx:
+                await tx.send("t", "c")
+        assert committed_in(coordinator, world) == ["a", "c"]
+
+
+async def test_an_id_of_its_own(autojump_clock: MockClock) -> None:
+    """`transactions=True`: no other producer has the id, and it is soon forgotten."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        for value in "ab":
+            async with client.producer(transactions=True) as producer, producer.transaction() as tx:
+                await tx.send("t", value)
+        assert len(coordinator.rows) == 2
+        assert all(one.is_ephemeral for one in coordinator.asked if not isinstance(one, EndTxn))
+        assert committed_in(coordinator, world) == ["a", "b"]
+
+
+async def test_the_id_cannot_be_opened(autojump_clock: MockClock) -> None:
+    """Entering the producer's block raises, and leaves nothing behind."""
+    async with open_transactions() as (coordinator, (_, _, client)):
+        coordinator.opens += [refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT)]
+        producer = client.producer(**ID)
+        with pytest.raises(Exception, match="INVALID_TRANSACTION_TIMEOUT"):
+            async with producer:
+                pass
+        with pytest.raises(Closed):
+            await producer.send("t", "a")
+
+
+async def test_a_task_that_waits_for_memory(autojump_clock: MockClock) -> None:
+    """Its record was not accepted when the transaction ended: it does not join the next one."""
+    async with open_transactions() as (coordinator, (world, tasks, client)):
+        options = {**ID, "buffer_memory": 1 << 20, "max_request_size": 1 << 20, "linger_ms": 50}
+        async with client.producer(**options) as producer:
+            told: list[BaseException] = []
+
+            async def send(tx: Any) -> None:
+                try:
+                    await tx.enqueue("t", b"x" * (1 << 19))
+                except InvalidTransaction as error:
+                    told.append(error)
+
+            async with producer.transaction() as tx:
+                await tx.enqueue("t", b"y" * (1 << 19))
+                tasks.start_soon(send, tx)
+                await trio.lowlevel.checkpoint()
+                await trio.lowlevel.checkpoint()
+            async with producer.transaction() as tx:
+                await tx.send("t", "a")
+        assert len(told) == 1
+        assert [value[:1] for value in committed_in(coordinator, world)] == ["y", "a"]
