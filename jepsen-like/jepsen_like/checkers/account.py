@@ -25,6 +25,7 @@ from jepsen_like.checkers.columns import (
 )
 from jepsen_like.checkers.group_account import GroupAccount
 from jepsen_like.checkers.looks import Looks
+from jepsen_like.checkers.transaction_account import OF_TRANSACTIONS, TransactionAccount
 from jepsen_like.history.event import NAMED_SEND, NEMESIS, BadHistory, Event, Type
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Account:
     looks: what the watcher saw of the replicas.
     replica_count: how many nodes keep each key; 0: it was not recorded.
     groups: what consumer groups did.
+    transactions: what producers with transactions did, and what became of it.
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
@@ -63,6 +65,7 @@ class Account:
         self.behind: dict[str, float] = {}
         self.looks = Looks()
         self.groups = GroupAccount(self._taken)
+        self.transactions = TransactionAccount(self.keys)
         self.replica_count = 0
         self.polled_count = 0
         self._open: dict[Process, Event] = {}
@@ -82,6 +85,9 @@ class Account:
             "phase": self._phase,
             "isr": self._isr,
             "keeps": self._keeps,
+            "stable": self.transactions.on_stable,
+            "group-offsets": self.transactions.on_group_offsets,
+            "installed": self.transactions.on_installed,
         }
         self._take_all(events)
 
@@ -95,6 +101,7 @@ class Account:
         for process in list(self._open):
             self._abandon(process)
         self.groups.end()
+        self.transactions.end(self.phases, self.behind)
         for account in self.keys.values():
             account.is_kept = self.replica_count > 0
             _settle(account)
@@ -103,6 +110,7 @@ class Account:
                 account.replicas = whole
 
     def _take(self, event: Event) -> None:
+        self.transactions.times.append(event.time)
         if isinstance(event.process, int):
             if event.type is Type.INVOKE:
                 self._begin(event)
@@ -136,10 +144,14 @@ class Account:
             send.is_idempotent = asked.get("is_idempotent", False)
             if "name" in asked:
                 send.label = asked["name"], asked["generation"]
+            if "tx" in asked:
+                self.transactions.on_send(event, send)
             self._sends[event.process] = send
             self._key(asked["key"]).sends.append(send)
         elif event.f == "assign":
             self._sessions[event.process] = Session(event.process)
+        elif event.f in OF_TRANSACTIONS:
+            self.transactions.on_invoke(event)
 
     def _end(self, event: Event) -> None:
         began = self._open.pop(event.process, None)
@@ -151,6 +163,8 @@ class Account:
         self.outcomes[_counted_as(began), event.type] += 1
         if event.f in self._ended:
             self._ended[event.f](began, event)
+        elif event.f in OF_TRANSACTIONS:
+            self.transactions.on_end(began, event)
 
     def _crash(self, event: Event) -> None:
         if event.process in self._open:
@@ -181,8 +195,12 @@ class Account:
             raise ValueError(f"{len(send.offsets)} offsets of {len(send.values)} values")
 
     def _polled(self, began: Event, event: Event) -> None:
-        session = self._session(event.process)
         value = event.value or {}
+        if began.value and "tx" in began.value:
+            session = self.transactions.session(event.process, value.get("session"))
+        else:
+            session = self._session(event.process)
+        self.transactions.on_poll(began, event)
         for key, records in value.get("records", ()):
             if records:
                 offsets, values = zip(*records, strict=True)
@@ -194,7 +212,9 @@ class Account:
             polled = PolledWatermark(session, high_watermark, event.index)
             self._key(key).polled_watermarks.append(polled)
         if event.type is Type.INFO:  # it may have gone on without telling
-            self._sessions[event.process] = Session(event.process)
+            self._sessions[event.process] = Session(
+                event.process, frozenset(), session.is_committed
+            )
 
     def _taken(self, key: str, taken: Taken) -> None:
         """A read like others; from one to the next, groups have rules of their own."""
@@ -205,12 +225,14 @@ class Account:
 
     def _assigned(self, began: Event, event: Event) -> None:
         value = event.value or began.value
-        if event.type is not Type.OK or value["from"] != "beginning":
+        if event.type is not Type.OK:
             return
-        keys = frozenset(value["keys"])
-        self._sessions[event.process] = Session(event.process, keys)
-        if "final" in self.phases:
+        is_committed = value.get("level", "committed") == "committed"
+        keys = frozenset(value["keys"]) if value["from"] == "beginning" else frozenset()
+        self._sessions[event.process] = Session(event.process, keys, is_committed)
+        if "final" in self.phases and keys:
             self.final_keys |= keys
+            self.transactions.final_keys |= keys if is_committed else frozenset()
 
     def _session(self, process: Process) -> Session:
         if process not in self._sessions:
@@ -236,8 +258,10 @@ class Account:
     def _fault(self, event: Event) -> None:
         if event.type is Type.INVOKE:
             self.faults[event.f] += 1
+            self.transactions.on_fault(event)
         elif event.f in self.faults and "skipped" in (event.value or {}):
             self.faults[event.f] -= 1
+            self.transactions.on_skipped(event)
 
     def _replica(self, event: Event) -> None:
         value: dict[str, Any] = event.value
@@ -249,6 +273,8 @@ class Account:
             value["high_watermark"],
             value["batches"],
             value.get("damage", ()),
+            value.get("transactional", ()),
+            value.get("markers", ()),
         )
 
     def _leads(self, event: Event) -> None:

@@ -11,6 +11,8 @@ import msgspec
 
 from jepsen_like.checkers.columns import NOT_SEEN
 from jepsen_like.checkers.rerun_duplicates import finished_count
+from jepsen_like.checkers.transaction_account import OF_TRANSACTIONS
+from jepsen_like.checkers.transaction_activity import TransactionCounts, counts
 from jepsen_like.history.event import NAMED_SEND, Type
 
 if TYPE_CHECKING:
@@ -20,8 +22,11 @@ if TYPE_CHECKING:
 
 
 # Operations that do not count as use of the queue: those without a request, those of the watcher,
-# and runs of named producers, which their own programs break off as often as they like.
-BY_THE_WAY = frozenset({"assign", "crash", "watermark", "behind", "stale-read", NAMED_SEND})
+# and runs of named producers, which their own programs break off as often as they like; so do those
+# with transactions, of which the sends and polls count.
+BY_THE_WAY = frozenset(
+    {"assign", "crash", "watermark", "behind", "stale-read", NAMED_SEND, *OF_TRANSACTIONS}
+)
 
 
 class Demands(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +40,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
         faults_min: that began.
         generations_min: of each consumer group; each must have committed something, too.
         finished_min: generations of producers with names.
+        transactions: what producers with transactions must have done.
         allowed: names of findings that are only reported.
         is_to_end: clients sent and polled until the end; then everything was read once more, and
             the replicas' disks were read; and of each key some node has logged that it leads it.
@@ -46,6 +52,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     faults_min: int = 0
     generations_min: int = 0
     finished_min: int = 0
+    transactions: TransactionCounts = TransactionCounts()
     allowed: frozenset[str] = frozenset()
     is_to_end: bool = False
 
@@ -73,6 +80,8 @@ def _reasons(account: Account, demands: Demands) -> Iterator[str]:
     yield from _idle_groups(account, demands)
     if (finished := finished_count(account)) < demands.finished_min:
         yield f"{finished} generations of names were finished, {demands.finished_min} are wanted"
+    if account.transactions or demands.transactions != TransactionCounts():
+        yield from counts(account).few(demands.transactions)
     if behind := sorted(
         key
         for key, end in account.behind.items()

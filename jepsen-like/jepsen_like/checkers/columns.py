@@ -30,6 +30,7 @@ class Send:
     failed: values that certainly were not appended.
     is_idempotent: each value is in the log once at most, for any outcome.
     label: name and generation, where other runs may send the same values.
+    transaction: its number; outside of any: None. Readers may rightly never get such values.
     """
 
     process: Process
@@ -43,6 +44,7 @@ class Send:
     failed: Sequence[Value] = ()
     is_idempotent: bool = False
     label: tuple[str, int] | None = None
+    transaction: int | None = None
 
     @property
     def is_for_all(self) -> bool:
@@ -62,10 +64,12 @@ class Session:
 
     Attributes:
         from_beginning: keys that it reads from their first record on.
+        is_committed: it gets no record of a transaction that is open or aborted.
     """
 
     process: Process
     from_beginning: frozenset[str] = frozenset()
+    is_committed: bool = True
 
 
 class Read(NamedTuple):
@@ -99,7 +103,12 @@ Batch: TypeAlias = "tuple[int, int, int, list[Value | None]]"  # base offset, ep
 
 
 class Replica(NamedTuple):
-    """The log of one node at the end. A None among the values is a control record."""
+    """The log of one node at the end. A None among the values is a control record.
+
+    Attributes:
+        transactional: base offset, producer id and epoch of each batch in a transaction.
+        markers: offset, producer id, epoch, and whether it commits, of each end of one.
+    """
 
     node: int
     event: int
@@ -107,6 +116,8 @@ class Replica(NamedTuple):
     high_watermark: int
     batches: list[Batch]
     damage: Sequence[str] = ()
+    transactional: Sequence[tuple[int, int, int]] = ()
+    markers: Sequence[tuple[int, int, int, bool]] = ()
 
     @property
     def log_end(self) -> int:
@@ -202,6 +213,11 @@ class KeyAccount:
         if send is None or value in self.sent_again:
             return False
         return send.is_idempotent or (send.outcome is Type.OK and not send.is_repeated)
+
+    def in_transaction(self, value: Value) -> int | None:
+        """The number of the transaction that sent it."""
+        send = self.senders.get(value)
+        return None if send is None else send.transaction
 
     def place(self, value: Value) -> int | None:
         """The last offset at which it is known to have been."""

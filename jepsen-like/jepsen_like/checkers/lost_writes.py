@@ -6,7 +6,8 @@ the beginning to something after it, and none ever read the value. By replicas a
 it ("lost-write"), or one of them lacks it below its own high watermark, or lacks it while all are
 reported in sync ("lost-on-node", counted once for each node); so is a whole log that is missing
 then. A replica that lags lacks what it has not fetched yet: a figure only. So are values that were
-not promised. Records that may have been deleted are not judged.
+not promised. Records that may have been deleted are not judged; of those in transactions readers
+prove nothing, the logs alone count.
 """
 
 from __future__ import annotations
@@ -43,7 +44,11 @@ def check(account: Account) -> list[Finding]:
 def _lost(key: KeyAccount, acknowledged: dict[Value, int | None], spans: list[Span]) -> list[Value]:
     """In the order in which they were acknowledged."""
     unread = acknowledged.keys() - key.read_values
-    lost = {value for value in unread if _is_within(spans, key.place(value))}
+    lost = {
+        value
+        for value in unread
+        if key.in_transaction(value) is None and _is_within(spans, key.place(value))
+    }
     if key.replicas:
         lost |= acknowledged.keys() - key.kept_values
     if not lost:

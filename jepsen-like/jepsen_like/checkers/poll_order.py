@@ -3,7 +3,8 @@
 Counts steps from one record to the next. A step back, or to the same offset, is nonmonotonic. A
 step forward is a skip where a record was in between that is not deleted; an offset at which nothing
 was ever seen may be empty. After an assign, a crash or a poll of unknown outcome the reader may be
-anywhere; an assign "from the beginning" sets it before the first record.
+anywhere; an assign "from the beginning" sets it before the first record. Records in transactions
+are left out rightly where they were aborted: whether they were is another checker's.
 """
 
 from __future__ import annotations
@@ -82,9 +83,18 @@ class _KeyCheck:
             kinds.nonmonotonic.add(partial(self._back, read, before, offset))
         elif offset > before.offset + 1:
             start = max(before.offset + 1, self.key.log_start)
-            skipped = self.key.order.first_held(start, offset)
+            skipped = self._first_skipped(start, offset)
             if skipped is not None:
                 kinds.skip.add(partial(self._skip, read, before, offset, skipped))
+
+    def _first_skipped(self, start: int, end: int) -> int | None:
+        """The first offset in [start, end) with a record outside of transactions."""
+        order = self.key.order
+        while (at := order.first_held(start, end)) is not None:
+            if self.key.in_transaction(order.at[at]) is None:
+                return at
+            start = at + 1
+        return None
 
     def _back(self, read: Read, before: _Position, offset: int) -> str:
         value = read.values[read.offsets.index(offset)]

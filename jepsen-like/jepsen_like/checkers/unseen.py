@@ -2,7 +2,7 @@
 
 Counts values. Judges keys that a process began to read from the beginning in the phase "final", and
 no history without them. Values that were read earlier, but not again, count, too. A value may be
-lost, or the final reads gave up too soon.
+lost, or the final reads gave up too soon. Values in transactions are other checkers'.
 """
 
 from __future__ import annotations
@@ -39,7 +39,11 @@ def _missing(
 ) -> list[Value]:
     if not acknowledged.keys() - seen:
         return []
-    return [value for value in acknowledged if value not in seen and not key.may_be_deleted(value)]
+    return [
+        value
+        for value in acknowledged
+        if value not in seen and key.in_transaction(value) is None and not key.may_be_deleted(value)
+    ]
 
 
 def _sentence(key: KeyAccount, value: Value) -> str:

@@ -32,6 +32,12 @@ from jepsen_like.checkers import (
     replica_agreement,
     rerun_duplicates,
     send_order,
+    transaction_activity,
+    transaction_cycles,
+    transaction_effects,
+    transaction_fencing,
+    transaction_reads,
+    transaction_stuck,
     unexpected_reads,
     unseen,
     zombie_commits,
@@ -54,6 +60,13 @@ GROUP_CHECKS = (
     group_order.check,
     offsets_linearizable.check,
 )
+TRANSACTION_CHECKS = (
+    transaction_effects.check,
+    transaction_fencing.check,
+    transaction_reads.check,
+    transaction_cycles.check,
+    transaction_stuck.check,
+)
 CHECKS = (
     inconsistent_offsets.check,
     lost_writes.check,
@@ -70,6 +83,7 @@ CHECKS = (
     send_order.check,
     poll_order.check,
     *GROUP_CHECKS,
+    *TRANSACTION_CHECKS,
 )
 DEFAULT_DEMANDS = Demands()
 # Names of findings that only consumer groups can bring.
@@ -78,6 +92,11 @@ OF_GROUPS = (
     "group-duplicate", "group-order",
 )  # fmt: skip
 OF_NAMES = ("rerun-duplicate",)  # the same of producers with names
+OF_TRANSACTIONS = (  # the same of producers with transactions
+    "torn-transaction", "lost-transaction", "lost-transaction-offset", "duplicate-effect",
+    "version-twice", "zombie-write", "zombie-end", "aborted-transaction-read", "precommitted-read",
+    "circular-reads", "transaction-skip", "transaction-order", "stuck-transaction",
+)  # fmt: skip
 
 
 class Result(StrEnum):
@@ -155,8 +174,12 @@ def _not_judged(account: Account) -> list[str]:
         not_judged.append(f"{', '.join(OF_GROUPS)}: there was no consumer group")
     if not any(rerun_duplicates.runs(account)):
         not_judged.append(f"{', '.join(OF_NAMES)}: nobody sent under a name")
+    if not account.transactions:
+        not_judged.append(f"{', '.join(OF_TRANSACTIONS)}: nobody used a transaction")
+    else:
+        not_judged += _unseen_of_transactions(account)
     if not account.keys:
-        others = ("not-linearizable", "not-healed", *OF_GROUPS, *OF_NAMES)
+        others = ("not-linearizable", "not-healed", *OF_GROUPS, *OF_NAMES, *OF_TRANSACTIONS)
         names = [name for name in NAMES if name not in others]
         return [*not_judged, f"{', '.join(names)}: nobody sent or read a record"]
     if not account.final_keys:
@@ -164,6 +187,15 @@ def _not_judged(account: Account) -> list[str]:
     if not any(key.replicas for key in account.keys.values()):
         not_judged.append("replica-divergence, lost-on-node: there are no logs of replicas")
     return not_judged
+
+
+def _unseen_of_transactions(account: Account) -> list[str]:
+    of, told = account.transactions, []
+    if of.stable is None:
+        told.append("stuck-transaction: nobody looked when no client was left")
+    if of.group_offsets is None:
+        told.append("lost-transaction-offset: nobody asked where groups were at the end")
+    return told
 
 
 def _figures(account: Account) -> dict[str, int]:
@@ -177,6 +209,7 @@ def _figures(account: Account) -> dict[str, int]:
         "records polled": account.polled_count,
         **_group_figures(account),
         **_name_figures(account),
+        **_transaction_figures(account),
         **outcomes,
         **faults,
     }
@@ -186,6 +219,15 @@ def _name_figures(account: Account) -> dict[str, int]:
     if not any(rerun_duplicates.runs(account)):
         return {}
     return {"generations finished": rerun_duplicates.finished_count(account)}
+
+
+def _transaction_figures(account: Account) -> dict[str, int]:
+    if not account.transactions:
+        return {}
+    counts = msgspec.structs.asdict(transaction_activity.counts(account))
+    told = {name.replace("_", " "): count for name, count in counts.items()}
+    unknown = sum(not one.is_aborted and not one.is_committed for one in account.transactions.all)
+    return {"transactions": len(account.transactions.by_number), **told, "never told": unknown}
 
 
 def _group_figures(account: Account) -> dict[str, int]:

@@ -36,6 +36,29 @@ What `value` holds, by `f` (keys are names of partitions, values are unique per 
     any fault  process "nemesis": invoke when it begins, info when it is over; the value,
                {"nodes": [...], ...}, says what was hit and how
 
+A process that uses transactions is one producer with a transaction id, and consumers of its own;
+`tx` is the number of a transaction, unique in the history. A send and a poll within one bear it:
+
+    open       {"id"}: the producer opens, and ends what the one before it had open
+    begin      ok: {"tx", "version" or null, "is_done"}: a block begins; -1: without a version;
+               "is_done": another transaction has committed this version before
+    send       {"tx", ...} as above; the outcome is of the append: whether it counts is the
+               transaction's; also "of": [[group, key, offset] or null, ...], parallel to values: of
+               which record that was read each of them is the result
+    poll       {"tx"}; completed also {"session"}: another number whenever the position may have
+               been set: after an abort, or when partitions came or went
+    end        {"tx", "commit", "offsets": [[group, key, offset], ...]}; ok {"outcome"}:
+               "committed", "aborted", or "before": another one had committed the version;
+               fail: certainly aborted; info: unknown
+    resolve    {"tx"}; ok {"outcome"}: what became of it, asked later
+    assign     also "level": "committed" (where there is none) | "uncommitted"
+    replica    also "transactional": [[base_offset, producer_id, epoch], ...]: batches in
+               transactions; "markers": [[offset, producer_id, epoch, is_commit], ...]
+    stable     process "watch", ok: {"ends": [[key, last_stable_offset, high_watermark], ...],
+               "unsettled": [id, ...]}: when no client is left; the last one counts
+    group-offsets   process "watch", ok: {"offsets": [[group, key, offset], ...]}: at the end
+    installed  process "node", node n, info: it has installed a snapshot of the quorum
+
 Members of groups have names in place of numbers, another one for each life; so do others who ask
 what groups have committed. Several attempts of one of them are under way at a time: these are
 paired by "number".

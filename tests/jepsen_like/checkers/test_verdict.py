@@ -9,7 +9,14 @@ import msgspec
 from jepsen_like.checkers import linearizable
 from jepsen_like.checkers.activity import Demands
 from jepsen_like.checkers.finding import EXAMPLES_MAX, NAMES
-from jepsen_like.checkers.verdict import OF_GROUPS, OF_NAMES, Result, Verdict, judge
+from jepsen_like.checkers.verdict import (
+    OF_GROUPS,
+    OF_NAMES,
+    OF_TRANSACTIONS,
+    Result,
+    Verdict,
+    judge,
+)
 from jepsen_like.history.event import NEMESIS, Event, Type
 from tests.jepsen_like.checkers.script import Script
 
@@ -125,7 +132,7 @@ def test_a_run_that_was_cut_short_proves_nothing() -> None:
         "nobody looked at the replicas of 'k'",
         "nobody said that it leads 'k'",
     ]
-    assert len(verdict.not_judged) == 5
+    assert len(verdict.not_judged) == 6
 
 
 def test_a_run_to_the_end_is_judged_whole() -> None:
@@ -138,7 +145,7 @@ def test_a_run_to_the_end_is_judged_whole() -> None:
     to_the_end(script)
     verdict = judge(script.events, Demands(is_to_end=True))
     assert verdict.result is Result.PASS
-    assert verdict.not_looked_at == {"not-linearizable", *OF_GROUPS, *OF_NAMES}
+    assert verdict.not_looked_at == {"not-linearizable", *OF_GROUPS, *OF_NAMES, *OF_TRANSACTIONS}
 
 
 def to_the_end(script: Script) -> None:
