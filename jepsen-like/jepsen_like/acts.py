@@ -32,6 +32,7 @@ WHOLE_SECONDS_MAX = 60.0  # for all replicas to be in sync after healing; the hi
 # In sync once more after this: a broker that was silent may be fenced just then.
 SETTLE_SECONDS = 2.0
 LOOK_SECONDS = 0.1  # between checks for that
+WITH_COORDINATORS = ("groups", "transactions")  # workloads that say who coordinates
 NEWS_SECONDS = 0.5  # between reads of the nodes' logs for new leaders
 
 
@@ -111,7 +112,7 @@ class Acts:
         spared = {
             whom for typed, whom in parts(self._kinds).items() if wanted and typed not in wanted
         }
-        return spared if self._workload.name == "groups" else {*spared, COORDINATOR}
+        return spared if self._workload.name in WITH_COORDINATORS else {*spared, COORDINATOR}
 
     async def _wait_whole(self) -> None:
         """And still in sync a little later: a broker that was silent may be fenced just then. If it

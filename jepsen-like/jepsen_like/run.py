@@ -16,9 +16,11 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import trio
+from msgspec.structs import asdict, replace
 
 from jepsen_like.acts import Acts
 from jepsen_like.checkers.activity import Demands
+from jepsen_like.checkers.transaction_activity import TransactionCounts
 from jepsen_like.checkers.verdict import judge
 from jepsen_like.history.recorder import Recorder
 from jepsen_like.nemesis.registry import KINDS, choose, lacking
@@ -44,9 +46,15 @@ RESULTS = Path("jepsen-results")
 # Minimum activity, far below what a run on a slow machine does; with less it proves nothing.
 FAULTS_EACH_SECONDS = 20.0  # one fault in so many
 # Acknowledged values by workload; metadata has none.
-ACKS_EACH_SECOND = {"queue": 20, "groups": 4, "reruns": 20}
+ACKS_EACH_SECOND = {"queue": 20, "groups": 4, "reruns": 20, "transactions": 20}
 GENERATION_SECONDS = 20.0  # one generation of each group in so many
 FINISHED_EACH_SECOND = 0.5  # generations of producers with names
+# Of five minutes with faults: a rare error takes many tries. A shorter run needs less and shows
+# less, in proportion.
+TRANSACTIONS_SECONDS = 300.0
+TRANSACTIONS = TransactionCounts(
+    decisions=5_000, aborts=500, take_overs=100, strokes=50, late=20, installed=5
+)
 OKS_EACH_SECOND = 2  # operations that ended well
 FINAL_SECONDS = 120.0  # for the final reads of a minute's records on a slow machine
 
@@ -105,8 +113,18 @@ def demands_of(settings: RunSettings, kinds: Collection[str]) -> Demands:
         faults_min=settings.fault_events * len(kinds) * 4 // 5 or faults,
         generations_min=int(seconds / GENERATION_SECONDS) if has_groups else 0,
         finished_min=int(seconds * FINISHED_EACH_SECOND) if has_names else 0,
+        transactions=_transactions_wanted(settings, seconds, faults),
         is_to_end=settings.workload in ACKS_EACH_SECOND,
     )
+
+
+def _transactions_wanted(settings: RunSettings, seconds: float, faults: int) -> TransactionCounts:
+    """Without faults nothing is late, and nobody needs a snapshot of the quorum."""
+    if settings.workload != "transactions":
+        return TransactionCounts()
+    share = min(1.0, seconds / TRANSACTIONS_SECONDS)
+    full = TRANSACTIONS if faults else replace(TRANSACTIONS, strokes=0, late=0, installed=0)
+    return TransactionCounts(**{name: int(share * least) for name, least in asdict(full).items()})
 
 
 def judge_run(path: Path, history: Sequence[Event]) -> Verdict:

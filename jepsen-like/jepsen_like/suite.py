@@ -62,6 +62,12 @@ def _reruns(*kinds: str, seconds: float) -> RunSettings:
     return RunSettings(workload="reruns", nemesis=kinds, time_limit=seconds)
 
 
+def _transactions(*kinds: str, seconds: float, pace: float = 4.0) -> RunSettings:
+    return RunSettings(
+        workload="transactions", nemesis=kinds, time_limit=seconds, pace=pace, processes=9
+    )
+
+
 def _recovery(*kinds: str) -> RunSettings:
     """Each kind so often, and all whole in between: for figures."""
     return RunSettings(nemesis=kinds, fault_events=FAULT_EVENTS, pace=RECOVERY_PACE)
@@ -74,6 +80,7 @@ FIRST = (
     Rung("metadata", _metadata("kill", "pause", "partition", seconds=40)),
     Rung("groups", _groups("kill", "pause", "partition", seconds=60)),
     Rung("reruns", _reruns("kill", "pause", "partition", seconds=40)),
+    Rung("transactions", _transactions("kill", "pause", "partition", seconds=60)),
 )
 SECOND = (
     Rung("processes in turn", _recovery(*PROCESSES)),
@@ -98,6 +105,11 @@ SECOND = (
     ),
     Rung("power of all", replace(_recovery("powercut"), whom=("all",), fault_events=12)),
     Rung("reruns", _reruns(*PROCESSES, *NETWORK, *ABSENCES, *POWER, seconds=240)),
+    Rung(
+        "transactions",
+        _transactions(*PROCESSES, *NETWORK, *ABSENCES, *POWER, seconds=420, pace=2.5),
+    ),
+    Rung("transactions and damage", _transactions("kill", *DATA, "clock", seconds=300)),
 )
 THIRD = tuple(
     Rung(f"everything {number}", _queue(*EVERYTHING, seconds=1800, nodes=3 + 2 * (number % 2)))

@@ -101,13 +101,13 @@ class Account:
         for process in list(self._open):
             self._abandon(process)
         self.groups.end()
-        self.transactions.end(self.phases, self.behind)
         for account in self.keys.values():
             account.is_kept = self.replica_count > 0
             _settle(account)
             if self.looks.is_whole:
                 whole = {node: replica.in_sync() for node, replica in account.replicas.items()}
                 account.replicas = whole
+        self.transactions.end(self.phases, self.behind)
 
     def _take(self, event: Event) -> None:
         self.transactions.times.append(event.time)

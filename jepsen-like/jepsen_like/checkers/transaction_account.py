@@ -159,6 +159,22 @@ class TransactionAccount:
     def end(self, phases: Mapping[str, int], behind: Collection[str]) -> None:
         self.final = phases.get("final", NEVER)
         self.final_keys -= set(behind)
+        self._end_versions()
+
+    def _end_versions(self) -> None:
+        """A client that is told of a version that it is committed is told that of another one's
+        commit as well. If only the other one can be seen, that is how it was.
+        """
+        attempts: dict[tuple[str, int], list[Transaction]] = defaultdict(list)
+        for one in self.all:
+            if one.version != NO_VERSION and not one.is_aborted:
+                attempts[one.owner.id, one.version].append(one)
+        for ones in attempts.values():
+            seen = [one for one in ones if any(self.is_visible(*value) for value in one.values())]
+            if len(ones) > 1 and seen:
+                for one in ones:
+                    if one.is_committed and one.sent and one not in seen:
+                        one.told = Told.BEFORE
 
     def reader_of(self, read: Read) -> int | None:
         """The number of the transaction that polled it."""

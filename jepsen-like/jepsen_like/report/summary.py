@@ -79,7 +79,7 @@ def summary_of(content: RunContent, files: Iterable[str]) -> str:
     verdict, figures, recoveries, surroundings = content
     nodes = surroundings.settings.nodes
     sections = [
-        ("Numbers", _numbers(figures) + _of_groups(verdict)),
+        ("Numbers", _numbers(figures) + _of_groups(verdict) + _of_transactions(verdict)),
         ("Faults", _faults(figures)),
         ("Findings, the most severe first", _findings(verdict)),
         ("Recovery, of faults with nothing else broken", _recovery(recoveries, nodes)),
@@ -129,6 +129,18 @@ def _of_groups(verdict: Verdict) -> str:
         f"\n{INDENT}{told['records handed out to groups']:,} records handed out to "
         f"{_counted(told['groups'], 'group')} in {told['generations']:,} generations, "
         f"{_counted(told['commits'], 'commit')}"
+    )
+
+
+def _of_transactions(verdict: Verdict) -> str:
+    told = verdict.figures
+    if not told.get("transactions"):
+        return ""
+    return (
+        f"\n{INDENT}{told['decisions']:,} transactions decided, {told['aborts']:,} aborted, "
+        f"{told['never told']:,} never told; {_counted(told['take overs'], 'take-over')}, "
+        f"{_counted(told['strokes'], 'fault')} with one open, {told['late']:,} seen late, "
+        f"{_counted(told['installed'], 'snapshot')} of the quorum installed"
     )
 
 

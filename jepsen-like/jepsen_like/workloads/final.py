@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from jepsen_like.history.event import Type
-from jepsen_like.workloads.generator import BEGINNING, Assign
+from jepsen_like.workloads.generator import BEGINNING, COMMITTED, Assign
 from jepsen_like.workloads.keys import key_of, split_key
 from jepsen_like.workloads.polling import perform_poll
 from jepsen_like.workloads.worker import new_consumer
@@ -33,9 +33,9 @@ PAUSE_SECONDS = 0.2  # after an error, before the next attempt
 logger = logging.getLogger(__name__)
 
 
-async def read_everything(bench: Bench, name: str) -> None:
+async def read_everything(bench: Bench, name: str, *, level: str = COMMITTED) -> None:
     """With a client of its own; again with another one after an error, while there is time."""
-    reader = FinalReader(bench, name)
+    reader = FinalReader(bench, name, level=level)
     deadline = trio.current_time() + bench.settings.final_seconds
     while trio.current_time() < deadline:
         with trio.CancelScope(deadline=deadline) as scope:
@@ -57,19 +57,19 @@ class FinalReader:
     behind: keys that were not read to their ends yet: the position, and the end.
     """
 
-    def __init__(self, bench: Bench, name: str) -> None:
-        self._bench, self._name = bench, name
+    def __init__(self, bench: Bench, name: str, *, level: str = COMMITTED) -> None:
+        self._bench, self._name, self._level = bench, name, level
         self.behind: dict[str, tuple[int, int]] = {}
         self._set_behind({}, self._seen_ends())
 
     async def run(self, scope: trio.CancelScope) -> None:
         """One process, until everything was read. `scope`: to be cut short when only closing."""
         process, wanted = next(self._bench.numbers), list(self._bench.keys.everything)
-        asked = {"keys": wanted, "from": BEGINNING}
+        assign = Assign(tuple(wanted), BEGINNING, self._level)
         async with self._bench.new_client(self._name) as client:
-            self._bench.recorder.invoke(process, "assign", asked)
-            async with new_consumer(client, Assign(tuple(wanted), BEGINNING)) as consumer:
-                self._bench.recorder.record(process, Type.OK, "assign", asked)
+            self._bench.recorder.invoke(process, "assign", assign.told)
+            async with new_consumer(client, assign) as consumer:
+                self._bench.recorder.record(process, Type.OK, "assign", assign.told)
                 await self._read(process, consumer)
                 scope.deadline = min(scope.deadline, trio.current_time() + CLOSE_SECONDS_MAX)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from jepsen_like.workloads.seen import Seen
 
 BEGINNING, END = "beginning", "end"
+COMMITTED, UNCOMMITTED = "committed", "uncommitted"
 ASSIGN_CHANCE = 1 / 64  # of an operation: a consumer lives for some thirty polls
 UNSEEN_CHANCE = 1 / 3  # that an assign prefers keys with unread values
 KEYS_PER_ASSIGN_MAX = 4  # several, so that one poll mixes partitions
@@ -31,10 +32,17 @@ class Poll(NamedTuple):
 
 
 class Assign(NamedTuple):
-    """`start`: "beginning" or "end"."""
+    """`start`: "beginning" or "end"; `level`: whether to read what is open and aborted, too."""
 
     keys: tuple[str, ...]
     start: str
+    level: str = COMMITTED
+
+    @property
+    def told(self) -> dict[str, object]:
+        """As the history says it."""
+        level = {} if self.level == COMMITTED else {"level": self.level}
+        return {"keys": list(self.keys), "from": self.start, **level}
 
 
 class Crash(NamedTuple):

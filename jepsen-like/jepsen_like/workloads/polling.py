@@ -51,7 +51,7 @@ async def perform_poll(
 ) -> bool:
     """Poll, and record it. False: the consumer has failed, and cannot be used any more."""
     bench.recorder.invoke(process, "poll")
-    polled = await _collect(consumer, seconds=seconds, records_max=records_max)
+    polled = await collect(consumer, seconds=seconds, records_max=records_max)
     for key, pairs in polled.records.items():
         bench.seen.on_polled(key, max(offset for offset, _ in pairs))
     error = None if polled.error is None else error_text(polled.error)
@@ -61,7 +61,8 @@ async def perform_poll(
     return polled.error is None
 
 
-async def _collect(consumer: Consumer, *, seconds: float, records_max: int) -> Polled:
+async def collect(consumer: Consumer, *, seconds: float, records_max: int) -> Polled:
+    """What comes within that time; an error ends it."""
     polled = Polled()
     batches = consumer.batches(max_records=min(BATCH_RECORDS_MAX, records_max))
     try:

@@ -1,4 +1,4 @@
-"""The registry of workloads: those that can be run by name, and names reserved for later ones."""
+"""The registry of workloads: those that can be run by name."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from jepsen_like.workloads.groups import GroupsWorkload
 from jepsen_like.workloads.metadata import MetadataWorkload
 from jepsen_like.workloads.queue import QueueWorkload
 from jepsen_like.workloads.reruns import RerunsWorkload
+from jepsen_like.workloads.transactions import TransactionsWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,11 +19,7 @@ if TYPE_CHECKING:
     from jepsen_like.history.recorder import Recorder
     from jepsen_like.workloads.workload import Workload
 
-NAMES = ("queue", "metadata", "groups", "reruns")
-# Reserved names, each with what it needs before it can be written.
-LATER = {
-    "transactions": "transactions",
-}
+NAMES = ("queue", "metadata", "groups", "reruns", "transactions")
 
 
 class UnknownWorkload(Exception):
@@ -32,8 +29,6 @@ class UnknownWorkload(Exception):
 def check_workload(name: str) -> None:
     """Raises UnknownWorkload."""
     there_is = f"there is {', '.join(NAMES[:-1])} and {NAMES[-1]}"
-    if name in LATER:
-        raise UnknownWorkload(f"workload {name!r} needs {LATER[name]}, not there yet: {there_is}")
     if name not in NAMES:
         raise UnknownWorkload(f"unknown workload {name!r}: {there_is}")
 
@@ -53,7 +48,7 @@ def make_workload(
     """
     Args:
         rate: operations a second of all processes together; of metadata there are fewer, and to
-            groups less is sent: each record may be committed by itself.
+            groups less is sent: each record may be committed by itself. Of transactions, blocks.
         acks: of the topics of the queue, in turn.
         final_seconds: for the last reads of the queue, at most. Each process reads everything;
             together they read some ten thousands of records a second.
@@ -85,4 +80,7 @@ def make_workload(
         return GroupsWorkload(bootstrap, recorder, random, settings)
     if name == "reruns":
         return RerunsWorkload(bootstrap, recorder, random, settings)
+    if name == "transactions":
+        settings = replace(settings, rate=min(rate, 40.0), pulses_max=1)
+        return TransactionsWorkload(bootstrap, recorder, random, settings)
     return QueueWorkload(bootstrap, recorder, random, settings)

@@ -7,7 +7,6 @@ everything is read once more.
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from itertools import count
 from random import Random
@@ -16,17 +15,14 @@ from typing import TYPE_CHECKING
 import trio
 
 from jepsen_like.history.event import WATCH, Type
-from jepsen_like.workloads.bench import Bench, QueueSettings, wait_stop
+from jepsen_like.workloads.bench import Bench, QueueSettings
 from jepsen_like.workloads.final import read_everything
-from jepsen_like.workloads.generator import BEGINNING, Assign
 from jepsen_like.workloads.keys import Keys
-from jepsen_like.workloads.polling import perform_poll
 from jepsen_like.workloads.pulse import run_pulses
+from jepsen_like.workloads.readers import run_reader
 from jepsen_like.workloads.rerun_task import run_task
 from jepsen_like.workloads.view import LiveView
 from jepsen_like.workloads.watcher import Watcher
-from jepsen_like.workloads.worker import new_consumer
-from raftmq.errors import RaftmqError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,14 +30,10 @@ if TYPE_CHECKING:
     from jepsen_like.history.recorder import Recorder
     from jepsen_like.nemesis.machines import View
     from jepsen_like.workloads.bench import Stop
-    from raftmq.client.client import Client
 
 TOPICS, PARTITIONS = 2, 3
 READERS = 2  # of all keys, for the order that clients see while runs overlap
 TOPIC_SECONDS_MAX = 10.0  # to create a topic in a healthy cluster
-PAUSE_SECONDS = 0.5  # after an error of a reader
-
-logger = logging.getLogger(__name__)
 
 
 class RerunsWorkload:
@@ -105,7 +97,7 @@ class RerunsWorkload:
             if self._settings.pulses_max:
                 start(run_pulses, self._bench, stop)
             for number in range(READERS):
-                start(self._read_again, f"reader-{number}", stop)
+                start(run_reader, self._bench, stop, f"reader-{number}")
             for number in range(self._settings.processes):
                 task = partial(run_task, self._bench, stop, f"task-{number}", self._topics)
                 start(partial(task, partitions=PARTITIONS))
@@ -114,26 +106,6 @@ class RerunsWorkload:
         async with trio.open_nursery() as nursery:
             for number in range(READERS):
                 nursery.start_soon(read_everything, self._bench, f"final-{number}")
-
-    async def _read_again(self, name: str, stop: Stop) -> None:
-        """Everything from the beginning, with another consumer after an error."""
-        while not stop.is_set():
-            try:
-                async with self._bench.new_client(name) as client:
-                    await self._read(client, stop)
-            except RaftmqError as error:
-                logger.info("reader: name=%s reason=%s", name, error)
-            await wait_stop(stop, PAUSE_SECONDS)
-
-    async def _read(self, client: Client, stop: Stop) -> None:
-        bench, process = self._bench, next(self._bench.numbers)
-        wanted = Assign(tuple(bench.keys.everything), BEGINNING)
-        asked = {"keys": list(wanted.keys), "from": wanted.start}
-        bench.recorder.invoke(process, "assign", asked)
-        async with new_consumer(client, wanted) as consumer:
-            bench.recorder.record(process, Type.OK, "assign", asked)
-            while not stop.is_set() and await perform_poll(bench, process, consumer):
-                pass
 
     def _new_watcher(self) -> Watcher:
         return Watcher(

@@ -8,7 +8,7 @@ made by the client or the broker.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from raftmq.client.producer.producer import Producer
 
 HUNG_SECONDS = 5.0  # beyond delivery_timeout_ms, by when a producer promises an outcome
+
+
+class Enqueues(Protocol):
+    """A producer, or one of its transactions."""
+
+    async def enqueue(
+        self, topic: str, value: bytes, /, *, partition: int | None = None
+    ) -> Delivery: ...
 
 
 class Outcome(NamedTuple):
@@ -71,7 +79,7 @@ async def perform_send(
     asked["is_idempotent"] = is_idempotent
     bench.recorder.invoke(process, "send", asked)
     repeated_before = producer.statistics.repeated_records
-    outcome = outcome_of(await _results(bench, producer, operation))
+    outcome = outcome_of(await results_of(bench, producer, operation))
     # Without idempotence it is unknown how often a value without acknowledgement was sent.
     is_repeated = not is_idempotent and outcome.type is Type.INFO
     is_repeated |= producer.statistics.repeated_records > repeated_before
@@ -83,7 +91,7 @@ async def perform_send(
     return outcome.type
 
 
-async def _results(bench: Bench, producer: Producer, operation: Send) -> list[int | RaftmqError]:
+async def results_of(bench: Bench, producer: Enqueues, operation: Send) -> list[int | RaftmqError]:
     """One for each value. An outcome that is later than promised is unknown, too."""
     results: list[int | RaftmqError] = []
     seconds = bench.settings.delivery_timeout_ms / 1000 + HUNG_SECONDS
@@ -96,7 +104,7 @@ async def _results(bench: Bench, producer: Producer, operation: Send) -> list[in
 
 
 async def _hand_in(
-    bench: Bench, producer: Producer, operation: Send
+    bench: Bench, producer: Enqueues, operation: Send
 ) -> list[Delivery | RaftmqError]:
     topic, partition = split_key(operation.key)
     deliveries: list[Delivery | RaftmqError] = []

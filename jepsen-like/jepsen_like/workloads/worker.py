@@ -12,13 +12,21 @@ import logging
 import math
 from contextlib import AsyncExitStack
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from jepsen_like.history.event import Type
 from jepsen_like.workloads.bench import Pace, wait_stop
-from jepsen_like.workloads.generator import BEGINNING, Assign, Crash, Generator, Poll, Send
+from jepsen_like.workloads.generator import (
+    BEGINNING,
+    UNCOMMITTED,
+    Assign,
+    Crash,
+    Generator,
+    Poll,
+    Send,
+)
 from jepsen_like.workloads.keys import ACKS, acks_of, split_key
 from jepsen_like.workloads.polling import perform_poll
 from jepsen_like.workloads.sending import error_text, perform_send
@@ -102,7 +110,7 @@ class Life:
     async def _read(self, wanted: Assign) -> Assign | None:
         """Work with these keys to read; what to read next, None: this life is over."""
         recorder, process = self._bench.recorder, self._process
-        asked = {"keys": list(wanted.keys), "from": wanted.start}
+        asked = wanted.told
         recorder.invoke(process, "assign", asked)
         error, is_open = f"not open within {ASSIGN_SECONDS_MAX:g} s", False
         with trio.CancelScope() as scope:
@@ -149,8 +157,11 @@ class Life:
 
 
 def new_consumer(client: Client, wanted: Assign) -> Consumer:
+    options: dict[str, Any] = {"auto_offset_reset": "none"}
+    if wanted.level == UNCOMMITTED:
+        options["isolation_level"] = "read_uncommitted"
     return client.consumer(
         assign=[split_key(key) for key in wanted.keys],
         start="earliest" if wanted.start == BEGINNING else "latest",
-        auto_offset_reset="none",
+        **options,
     )

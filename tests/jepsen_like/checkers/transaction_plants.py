@@ -262,11 +262,14 @@ def done_by_nobody(history: Tampered) -> None:
 
 
 def zombie_end(history: Tampered) -> None:
-    """The commit of a replaced owner is carried out."""
+    """The commit of a replaced owner is carried out. With a version it could be told of another
+    one's commit.
+    """
     refused = [
         one
         for one in _all(history)
         if one.end is not None
+        and one.begin.value["version"] is None
         and one.end.value["commit"]
         and one.values
         and one.answer is not None
@@ -279,6 +282,7 @@ def zombie_write(history: Tampered) -> None:
     """What a replaced owner sends, and was refused, becomes part of what is committed."""
     late = {e.value["tx"] for e in _refused_sends(history)}
     ones = [one for one in _all(history) if one.number in late and one.end and one.answer]
+    ones = [one for one in ones if one.begin.value["version"] is None]
     one = history.pick([one for one in ones if one.answer and one.answer.f == "end"])
     assert one.end is not None
     one.end.value["commit"] = True

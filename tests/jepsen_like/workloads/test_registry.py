@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jepsen_like.history.recorder import Recorder
-from jepsen_like.workloads.registry import LATER, NAMES, UnknownWorkload, make_workload
+from jepsen_like.workloads.registry import NAMES, UnknownWorkload, make_workload
 
 if TYPE_CHECKING:
     from jepsen_like.workloads.workload import Workload
@@ -33,13 +33,6 @@ def test_what_there_is_has_its_name(name: str) -> None:
     workload = make(name)
     assert workload.name == name
     assert workload.view().leaders() == {}
-
-
-@pytest.mark.parametrize("name", LATER)
-def test_a_name_whose_time_has_not_come_says_so(name: str) -> None:
-    """It says what is missing, and what there is instead."""
-    with pytest.raises(UnknownWorkload, match=f"{name}.*not there yet: there is queue"):
-        make(name)
 
 
 def test_any_other_name_is_unknown() -> None:

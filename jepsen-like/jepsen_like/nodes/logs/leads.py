@@ -1,4 +1,4 @@
-"""Leader changes out of the nodes' output: lines "leads", as events of a history.
+"""What nodes say in their output, as events of a history: who leads, what they have installed.
 
 Owns the position up to which each file was read; each line becomes one event. A line without its
 end is left for the next time. Lines from before the reader was made are of other clusters.
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+_INSTALLED = re.compile(rb" node=[0-9]+ index=[0-9]+ event=installed$")
 _LEADS = re.compile(rb" leads: log=(?P<log>\S+) epoch=(?P<epoch>[0-9]+)$")
 
 
@@ -40,7 +41,7 @@ class LeadsReader:
                 if not line.endswith(b"\n"):
                     return
                 self._positions[node_id] += len(line)
-                event = leads_of(node_id, line)
+                event = leads_of(node_id, line) or installed_of(node_id, line)
                 if event is not None:
                     yield event
 
@@ -51,3 +52,8 @@ def leads_of(node_id: int, line: bytes) -> NodeEvent | None:
     if found is None or key is None:
         return None
     return NodeEvent(node_id, "leads", {"key": key, "epoch": int(found["epoch"])})
+
+
+def installed_of(node_id: int, line: bytes) -> NodeEvent | None:
+    """A snapshot of the quorum in place of a part of its log."""
+    return NodeEvent(node_id, "installed", {}) if _INSTALLED.search(line.rstrip(b"\n")) else None

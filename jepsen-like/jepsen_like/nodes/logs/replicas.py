@@ -24,12 +24,14 @@ from raftmq.partition.storage.inspect import (
 )
 from raftmq.partition.storage.segment import BatchStart
 from raftmq.partition.storage.work import LOG_START_FILE, LOG_START_KEY
+from raftmq.wire.batch.control import ControlType
 from raftmq.wire.batch.records import RecordBatch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
+    from raftmq.wire.batch.control import ControlRecord
 
 HIGH_WATERMARKS = "high-watermarks"
 
@@ -54,23 +56,39 @@ def read_replicas(directory: Path, node_id: int, keys: Collection[str]) -> list[
 
 
 def _read(files: OsFiles, folder: Path) -> dict[str, Any]:
-    batches, damage = list[Batch](), list[str]()
+    found_all: dict[str, list[Any]] = {"batches": []}
     for found in _inspect(files, folder):
         if isinstance(found, str):
-            damage.append(found)
+            found_all.setdefault("damage", []).append(found)
         else:
-            batches.append(found)
-    found_all = {"log_start": _log_start(files, folder), "batches": batches}
-    return {**found_all, **({"damage": damage} if damage else {})}
+            found_all["batches"].append(batch_of(found))
+            _note_transaction(found_all, RecordBatch.decode(found))
+    return {"log_start": _log_start(files, folder), **found_all}
 
 
-def _inspect(files: OsFiles, folder: Path) -> Iterator[Batch | str]:
+def _note_transaction(found_all: dict[str, list[Any]], batch: RecordBatch) -> None:
+    header = batch.header
+    told = [header.base_offset, header.producer_id, header.producer_epoch]
+    if not header.is_transactional:
+        return
+    if not batch.is_control:
+        found_all.setdefault("transactional", []).append(told)
+    elif (kind := _control(batch).type) in (ControlType.ABORT, ControlType.COMMIT):
+        found_all.setdefault("markers", []).append([*told, kind == ControlType.COMMIT])
+
+
+def _control(batch: RecordBatch) -> ControlRecord:
+    control: ControlRecord = batch.control
+    return control
+
+
+def _inspect(files: OsFiles, folder: Path) -> Iterator[bytes | str]:
     segments = list_segments(files, folder)
     for segment in segments:
         file = files.open(segment.path)
         for found in inspect_batches(file, BatchStart(segment.base_offset, 0), segment.size):
             if not isinstance(found, BadBytes):
-                yield batch_of(bytes(file.read(found.position, found.header.size)))
+                yield bytes(file.read(found.position, found.header.size))
             elif found.sound_follows or segment is not segments[-1]:
                 yield f"{segment.path.name}, byte {found.position}: {found.what}"
 

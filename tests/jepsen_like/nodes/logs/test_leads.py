@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jepsen_like.nodes.logs.leads import LeadsReader, leads_of
+from jepsen_like.nodes.logs.leads import LeadsReader, installed_of, leads_of
 from jepsen_like.nodes.logs.node_event import NodeEvent
 
 if TYPE_CHECKING:
@@ -31,6 +31,13 @@ def test_other_lines_tell_nothing() -> None:
     """Whatever else a node says, and what its libraries may say of it."""
     for other in (b"-- node=1 life=2\n", b"\xff\xfe leads: log=x epoch=1\n", b" leads: log=\n"):
         assert leads_of(1, other) is None
+
+
+def test_an_installed_snapshot_is_told() -> None:
+    """Of the quorum: the only line of it that counts."""
+    said = b"2026-01-01 00:00:00,000 INFO raftmq.raft node=1 index=7 event="
+    assert installed_of(3, said + b"installed\n") == NodeEvent(3, "installed", {})
+    assert installed_of(3, said + b"taken\n") is None
 
 
 def test_what_other_nodes_said_before_is_not_told(tmp_path: Path) -> None:
