@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from jepsen_like.planted import brokers, clients, disks, groups, metadata, replicas
+from jepsen_like.planted import (
+    brokers,
+    clients,
+    disks,
+    groups,
+    metadata,
+    replicas,
+    transactions,
+)
 from jepsen_like.planted.patch import ForGood
 from jepsen_like.settings import RunSettings
 
@@ -41,8 +49,20 @@ def _groups(*kinds: str, seed: int = 1) -> RunSettings:
     return RunSettings(workload="groups", nemesis=kinds, time_limit=60.0, seed=seed, pace=2.5)
 
 
+def _transactions(*kinds: str, seconds: float = 90.0, seed: int = 1) -> RunSettings:
+    return RunSettings(
+        workload="transactions",
+        nemesis=kinds,
+        time_limit=seconds,
+        seed=seed,
+        pace=2.5,
+        processes=9,
+    )
+
+
 OF_OFFSETS = ("offset-linearizable", "commit-back")
 LOST = ("lost-write", "lost-on-node", "inconsistent-offsets", "replica-divergence", "unseen")
+HALF = ("torn-transaction", "lost-transaction")
 
 _ALL = (
     Bug(disks.no_fsync, LOST, _queue("powercut")),
@@ -83,6 +103,22 @@ _ALL = (
         _groups("partition", "pause", seed=5),
     ),
     Bug(groups.go_on_with_what_was_given_up, ("overlap",), _groups("kill"), is_of_clients=True),
+    Bug(
+        transactions.late_batch_joins_next,
+        (*HALF, "precommitted-read", "stuck-transaction"),
+        _transactions("kill", seconds=30.0),
+    ),
+    Bug(transactions.forgets_before_marker_is_committed, HALF, _transactions("partition", "kill")),
+    Bug(
+        transactions.settled_by_deposed_leader,
+        HALF,
+        _transactions("partition", "pause", "kill"),
+    ),
+    Bug(
+        transactions.offsets_by_old_generation,
+        ("duplicate-effect", "torn-transaction", "lost-transaction-offset"),
+        _transactions("pause", "kill"),
+    ),
 )
 
 BUGS = {bug.plant.__name__: bug for bug in _ALL}

@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
+from jepsen_like.planted.transactions import (
+    forgets_before_marker_is_committed,
+    late_batch_joins_next,
+)
 from raftmq.metadata.apply import transactions as rules
 from raftmq.metadata.apply.draft import Draft
 from raftmq.metadata.image import ChangeKind
@@ -28,16 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from raftmq.metadata.image import TransactionState
-
-
-def late_batch_joins_next(patch: Patch) -> None:
-    """An end does not raise the epoch."""
-    original = rules._decided
-
-    def same_epoch(draft: Draft, state: TransactionState, **how: Any) -> TransactionState:
-        return replace(original(draft, state, **how), producer_epoch=state.producer_epoch)
-
-    patch.setattr(rules, "_decided", same_epoch)
 
 
 def epoch_wraps_without_new_id(patch: Patch) -> None:
@@ -71,16 +65,6 @@ def delta_of_new_id_only(patch: Patch) -> None:
             self._touch(ChangeKind.TRANSACTION, producer_id)
 
     patch.setattr(Draft, "_index_transaction", touched)
-
-
-def forgets_before_marker_is_committed(patch: Patch) -> None:
-    """A leader says settled of a marker that only it may have."""
-    original = Transactions.is_ended
-
-    def ended(self: Transactions, producer_id: int, producer_epoch: int, _: int) -> bool:
-        return original(self, producer_id, producer_epoch, 1 << 62)
-
-    patch.setattr(Transactions, "is_ended", ended)
 
 
 def stable_offset_by_log_end(patch: Patch) -> None:
