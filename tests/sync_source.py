@@ -65,6 +65,7 @@ TWINS = (
         (
             ("raftmq.client.administration.admin", "Admin"),
             ("raftmq.client.administration.groups.calls", "GroupCalls"),
+            ("raftmq.client.administration.transactions", "TransactionCalls"),
         ),
         inner="self._admin",
         call="self._loop.call",

@@ -26,12 +26,14 @@ if TYPE_CHECKING:
         GroupSummary,
         Health,
         OffsetReset,
+        OpenInTopic,
         PartitionLag,
         PartitionLeader,
         TopicDetails,
         TopicPartition,
         TopicSize,
         TopicSummary,
+        TransactionDetails,
     )
     from raftmq.sync.loop import Loop
 
@@ -451,3 +453,67 @@ class Admin:
             OutcomeUnknown: some are gone, or may be; says what is known. Indefinite.
         """
         self._loop.call(lambda: self._admin.delete_group_offsets(name, partitions))
+
+    def list_transactions(
+        self, *, unsettled: bool = False, idle_seconds: float = 0.0
+    ) -> tuple[TransactionDetails, ...]:
+        """Transaction ids, in their order.
+
+        Args:
+            unsettled: only those with commits that some partitions have not marked yet.
+            idle_seconds: only those whose last transaction ended so long ago, by this machine's
+                clock.
+        """
+        return self._loop.call(
+            lambda: self._admin.list_transactions(unsettled=unsettled, idle_seconds=idle_seconds)
+        )
+
+    def describe_transaction(self, transaction_id: str) -> TransactionDetails:
+        """What the quorum knows of a transaction id.
+
+        Raises:
+            UnknownTransaction: it was never opened, or is forgotten. Definite.
+        """
+        return self._loop.call(lambda: self._admin.describe_transaction(transaction_id))
+
+    def open_transactions(
+        self, topic: str, partitions: Collection[int] | None = None
+    ) -> tuple[OpenInTopic, ...]:
+        """The transactions that are open in a topic, by partition and first offset: what readers
+        with `read_committed` wait for.
+
+        Args:
+            partitions: None: all of them.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic, or partition. Definite.
+            LeaderNotAvailable: some partition has no leader. Definite.
+        """
+        return self._loop.call(lambda: self._admin.open_transactions(topic, partitions))
+
+    def abort_transaction(self, transaction_id: str) -> None:
+        """Abort what is open under the id, and let its producer know. One that has ended by itself
+        meanwhile stays as it is.
+
+        Raises:
+            UnknownTransaction: it was never opened, or is forgotten. Definite.
+            OutcomeUnknown: it may be aborted, or soon be. Indefinite.
+        """
+        self._loop.call(lambda: self._admin.abort_transaction(transaction_id))
+
+    def forget_transaction(self, transaction_id: str, *, with_unsettled: bool = False) -> None:
+        """Abort what is open under the id, and forget the id with its versions: a version that was
+        committed before can be committed again afterwards.
+
+        Args:
+            with_unsettled: also with commits that some partitions have not marked yet. There they
+                are aborted then: such a transaction is torn. For partitions that are lost for good.
+
+        Raises:
+            UnknownTransaction: it was never opened, or is forgotten. Definite.
+            ConcurrentTransactions: commits are not settled yet. Definite.
+            OutcomeUnknown: it may be forgotten, or soon be. Indefinite.
+        """
+        self._loop.call(
+            lambda: self._admin.forget_transaction(transaction_id, with_unsettled=with_unsettled)
+        )

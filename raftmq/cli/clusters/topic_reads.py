@@ -15,7 +15,7 @@ from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import Row, fit_names, show_partitions, write_json, write_table
 from raftmq.cli.terminal.program import as_called
 from raftmq.client.administration.checks import check_topic
-from raftmq.errors import GroupIdNotFound, UnknownTopicOrPartition
+from raftmq.errors import GroupIdNotFound, UnknownTopicOrPartition, UnknownTransaction
 from raftmq.words import counted
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ async def each_there(
     for name in dict.fromkeys(names):
         try:
             found.append(await ask(name))
-        except (GroupIdNotFound, UnknownTopicOrPartition) as error:
+        except (GroupIdNotFound, UnknownTopicOrPartition, UnknownTransaction) as error:
             missing.append(str(error))
     return found, missing
 

@@ -49,6 +49,7 @@ _BY_CLASS: dict[ExitCode, tuple[type[errors.RaftmqError], ...]] = {
         errors.GroupIdNotFound,
         errors.UnknownTopicId,
         errors.UnknownTopicOrPartition,
+        errors.UnknownTransaction,
     ),
     ExitCode.EXISTS: (errors.TopicAlreadyExists,),
     # Retriable errors: the client retried until its deadline before it raised one of them.

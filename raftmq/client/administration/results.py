@@ -476,3 +476,61 @@ class OffsetReset:
     start_offset: int
     end_offset: int
     asked: int | None = None
+
+
+# -- Transactions ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDetails:
+    """A transaction id, as the quorum knows it. Whether records of its present transaction stand in
+    a log is known by that log alone: see `Admin.open_transactions`.
+
+    Attributes:
+        producer_id, producer_epoch: the present transaction, or the next one.
+        timeout_ms: after which leaders that are held up have it aborted.
+        is_ephemeral: nobody opens the id again; it is forgotten an hour after its last transaction.
+        last_outcome: "committed" or "aborted": the newest that ended; None: none did.
+        last_reason: why it was aborted: "program", "timeout", "owner", "operator"; else None.
+        last_version: the highest version that was committed; None: no transaction had one.
+        last_count: rows of it, as its program counted them; None: it did not say.
+        unsettled: commits that some partitions have not marked yet.
+        unsettled_partitions: topic and number of these.
+        changed_at_ms: when the last one ended, in milliseconds since 1970-01-01 UTC.
+    """
+
+    transaction_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    is_ephemeral: bool
+    last_outcome: str | None
+    last_reason: str | None
+    last_version: int | None
+    last_count: int | None
+    unsettled: int
+    unsettled_partitions: tuple[TopicPartition, ...]
+    changed_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenInTopic:
+    """A transaction that holds back the readers of a partition.
+
+    Attributes:
+        transaction_id: None: the quorum does not know any (any more), so it will be aborted.
+        first_offset: of its first record there.
+        open_seconds: for how long the present leader has had it open.
+        last_stable_offset, high_watermark: of the partition: readers wait at the first, and would
+            be at the second.
+    """
+
+    topic: str
+    partition: int
+    transaction_id: str | None
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    open_seconds: float
+    last_stable_offset: int
+    high_watermark: int

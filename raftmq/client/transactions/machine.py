@@ -53,7 +53,6 @@ REASONS = {
     AbortReason.OWNER: "owner",
     AbortReason.OPERATOR: "operator",
 }
-_FORGOTTEN = (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 _OF_GROUP = (IllegalGeneration, UnknownMemberId, RebalanceInProgress)
 
 
@@ -338,7 +337,10 @@ class TransactionMachine:
         error = error_for(reply.error, reply.message)
         if error.retriable and not isinstance(error, _OF_GROUP):  # case 1
             raise error
-        is_over = reply.error == ErrorCode.INVALID_PRODUCER_EPOCH or reply.error in _FORGOTTEN
+        is_over = (
+            reply.error == ErrorCode.INVALID_PRODUCER_EPOCH
+            or reply.error == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        )
         if is_over:  # case 3
             was_doubted = self._asked.is_commit and self._is_in_doubt
             was_commit = self._asked.is_commit

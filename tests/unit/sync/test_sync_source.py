@@ -97,7 +97,9 @@ def test_a_call_that_is_gone(texts: dict[str, str]) -> None:
 
 def test_calls_that_are_inherited(texts: dict[str, str]) -> None:
     """From a class that the program does not know: it is named."""
-    changed = texts | {ADMIN: texts[ADMIN].replace("Admin(GroupCalls)", "Admin(GroupCalls, Rules)")}
+    changed = texts | {
+        ADMIN: texts[ADMIN].replace("Admin(GroupCalls, ", "Admin(GroupCalls, Rules, ")
+    }
     with pytest.raises(AssertionError, match=r"\['Rules'\]"):
         sync_source.written("raftmq.sync.admin", changed)
 
