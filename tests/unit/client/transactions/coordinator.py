@@ -137,7 +137,7 @@ class Coordinator:
     def end(self, body: EndTxn) -> EndTxnReply:
         row = self.rows.get(body.transaction_id)
         if row is None:
-            return EndTxnReply(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "never heard of it")
+            return EndTxnReply(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "never heard of it")
         number = body.producer_id, body.producer_epoch
         if number == row.last:
             return self._told(row, row.last_is_committed, row.last_reason, is_repeated=True)
