@@ -22,13 +22,29 @@ from raftmq.metadata.image import (
     Tallying,
     TouchedKey,
 )
-from raftmq.model import Durability
+from raftmq.metadata.transactions import LAST_EPOCH, outcome_of
+from raftmq.model import Durability, TransactionOutcome
 from raftmq.topic_config import parse_topic_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from raftmq.metadata.image import BrokerState, PartitionState, TopicState
+    from raftmq.metadata.image import (
+        BrokerState,
+        PartitionState,
+        TopicState,
+        TransactionState,
+    )
+
+# From one outcome to the next one; a commit that is settled is forgotten (decision 0038).
+_ORDER = (
+    TransactionOutcome.FORGED,
+    TransactionOutcome.AHEAD,
+    TransactionOutcome.OPEN,
+    TransactionOutcome.COMMITTED,
+    TransactionOutcome.ABORTED,
+)
+OUTCOME_STEPS = {(a, b) for place, a in enumerate(_ORDER) for b in _ORDER[place:]}
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -46,6 +62,7 @@ def check(image: MetadataImage) -> None:
     for broker_id, broker in image.brokers.items():
         _check_broker(image, broker_id, broker)
     _check_coordination(image)
+    _check_transactions(image)
     _check_origins(image)
 
 
@@ -146,6 +163,29 @@ def _check_coordination(image: MetadataImage) -> None:
         assert all(entry.offset >= 0 for entry in offsets.values()), f"group {group}: offset < 0"
 
 
+def _check_transactions(image: MetadataImage) -> None:
+    """Invariant 7."""
+    expected: dict[int, str] = {}
+    for name, state in image.transactions.items():
+        for producer_id in state.producer_ids():
+            assert producer_id not in expected, f"producer id {producer_id} has two names"
+            assert 0 <= producer_id < image.next_producer_id, f"{name}: {producer_id} is not given"
+            expected[producer_id] = name
+        _check_settling(name, state)
+    assert dict(image.transaction_ids) == expected, "transaction_ids mirrors transactions"
+
+
+def _check_settling(name: str, state: TransactionState) -> None:
+    """Commits of epochs that are over, each once, the oldest first."""
+    assert 0 <= state.producer_epoch <= LAST_EPOCH, f"{name}: epoch {state.producer_epoch}"
+    decided = [(one.producer_id, one.producer_epoch) for one in state.settling]
+    assert decided == sorted(set(decided)), f"{name}: {decided} are not in order, or twice"
+    assert all(one < (state.producer_id, state.producer_epoch) for one in decided), f"{name}: open"
+    assert all(one.partitions for one in state.settling), f"{name}: nothing left to settle"
+    versions = [one.decided_at for one in state.settling]
+    assert versions == sorted(versions), f"{name}: {versions}"
+
+
 def _check_origins(image: MetadataImage) -> None:
     for origin, memory in image.origins.items():
         assert origin in image.brokers, f"remembers commands of {origin}, who is not registered"
@@ -172,6 +212,8 @@ def check_step(before: MetadataImage, after: MetadataImage) -> None:
     for name, group in _in_both(before.groups, after.groups):
         generation = after.groups[name].generation
         assert generation > group.generation or after.groups[name] == group, f"group {name}"
+    for name, state in _in_both(before.transactions, after.transactions):
+        _check_transaction_step(before, after, name, state)
     _check_changes(before, after)
 
 
@@ -206,6 +248,24 @@ def _check_partition_step(key: PartitionId, before: PartitionState, after: Parti
         assert after.leader_epoch > before.leader_epoch, epochs
 
 
+def _check_transaction_step(
+    before: MetadataImage, after: MetadataImage, name: str, old: TransactionState
+) -> None:
+    """Epochs and versions rise, and outcomes move one way."""
+    new = after.transactions[name]
+    present = new.producer_id, new.producer_epoch
+    assert present >= (old.producer_id, old.producer_epoch), f"{name}: {old} became {new}"
+    assert new.last_version >= old.last_version, f"{name}: {old} became {new}"
+    for producer_id in old.producer_ids() | new.producer_ids():
+        for epoch in {old.producer_epoch, new.producer_epoch, *_epochs(old), *_epochs(new)}:
+            step = outcome_of(before, producer_id, epoch), outcome_of(after, producer_id, epoch)
+            assert step in OUTCOME_STEPS, f"{name}: ({producer_id}, {epoch}): {step}"
+
+
+def _epochs(state: TransactionState) -> set[int]:
+    return {one.producer_epoch for one in state.settling}
+
+
 def _check_changes(before: MetadataImage, after: MetadataImage) -> None:
     """Every difference is named in `changes`, as deltas are made from it alone."""
     slots = (dict(enumerate(before.slots)), dict(enumerate(after.slots)))
@@ -221,6 +281,10 @@ def _check_changes(before: MetadataImage, after: MetadataImage) -> None:
         )
         for key in _different(old, new)
     }
+    rows = before.transactions, after.transactions
+    for name in _different(*rows):  # each producer id that it had, or has
+        for state in (row[name] for row in rows if name in row):
+            found |= {TouchedKey(ChangeKind.TRANSACTION, each) for each in state.producer_ids()}
     if after.next_producer_id != before.next_producer_id:
         found.add(TouchedKey(ChangeKind.PRODUCER_IDS, 0))
     if after.feature_level != before.feature_level:

@@ -20,17 +20,25 @@ from raftmq.metadata.commands import (
     FORMAT_VERSION,
     NO_BROKER,
     SUPPORTED_LEVEL,
+    AllocateProducerIds,
     AlterPartition,
     AlterTopicConfig,
+    AssignSlot,
     BeginControlledShutdown,
     BrokerRegistered,
+    CommitOffsets,
     CreateTopic,
+    DeleteGroup,
+    DeleteTransactions,
     ElectionKind,
     ElectLeader,
+    EndTransactions,
     Envelope,
     FenceBroker,
     FinishReview,
+    ForgetSettled,
     Loss,
+    OpenTransaction,
     PartitionId,
     ProposedIsrMember,
     RaiseLogStart,
@@ -40,14 +48,15 @@ from raftmq.metadata.commands import (
     RegisterBroker,
     ReportDamage,
     ReviewPartitions,
+    SaveGroup,
     SetFeatureLevel,
     UnfenceBroker,
 )
 from raftmq.metadata.election import min_isr_of
-from raftmq.metadata.image import EMPTY_IMAGE
+from raftmq.metadata.image import EMPTY_IMAGE, slot_of
 from raftmq.topic_config import parse_topic_config
 from tests.metadata_invariants import check, check_step
-from tests.unit.metadata.random_commands import RandomCommands
+from tests.unit.metadata.random_commands import TEXTS, RandomCommands
 
 if TYPE_CHECKING:
     from raftmq.metadata.commands import AnyCommand, AnyResult, CommandId
@@ -382,3 +391,31 @@ def test_nonsense_breaks_nothing(seed: int) -> None:
             drawn = RandomCommands(random, world.image)
             world.metadata.say(drawn.any(), drawn.command_id())
         assert world.metadata.refused > 10
+
+
+OF_TRANSACTIONS = (
+    OpenTransaction, OpenTransaction, *[EndTransactions] * 8, ForgetSettled, DeleteTransactions,
+    CommitOffsets, SaveGroup, DeleteGroup, AllocateProducerIds,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_nonsense_about_transactions_breaks_nothing(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random ends, openings and deletions of few ids, whose epochs end soon: many are refused,
+    many are not, and what `tests.metadata_invariants` says of them holds.
+    """
+    monkeypatch.setattr("raftmq.metadata.apply.transactions.LAST_EPOCH", 3)
+    random, metadata = Random(seed), World(seed).metadata
+    for slot in {slot_of(name) for name in TEXTS}:
+        metadata.say(AssignSlot(slot, metadata.image.slots[slot].epoch, 0))
+    committed = 0
+    for _ in range(900):
+        before = metadata.image
+        drawn = RandomCommands(random, before)
+        metadata.say(drawn.of(random.choice(OF_TRANSACTIONS)))
+        states = {*metadata.image.transactions.values()} - {*before.transactions.values()}
+        committed += sum(bool(state.last and state.last.is_committed) for state in states)
+    assert committed > 10
+    assert metadata.refused > 50

@@ -342,9 +342,8 @@ def _repeated(
     outcome = EndOutcome(
         place, is_committed=is_committed, is_repeated=True, reason=reason, count=count
     )
-    if (
-        end.owner != state.owner
-    ):  # the transaction of another producer: not told, see `open_transaction`
+    # The transaction of another producer is not told, see `open_transaction`.
+    if end.owner != state.owner:
         return outcome
     return replace(outcome, producer_id=state.producer_id, producer_epoch=state.producer_epoch)
 

@@ -66,12 +66,55 @@ class RandomCommands:
             found |= self._of_broker(self.random.choice(self.brokers))
         if self.image.partitions:
             found |= self._of_partition(self.random.choice(sorted(self.image.partitions)))
-        if isinstance(values.get("group"), str):
-            found["slot_epoch"] = self.image.slots[slot_of(values["group"])].epoch
+        if self.image.transactions and values.keys() & {"transaction_id", "producer_id"}:
+            found |= self._of_transaction(self.random.choice(sorted(self.image.transactions)))
+        for name in self._names(found | values):
+            found["slot"] = slot_of(name)
+            found["slot_epoch"] = self.image.slots[found["slot"]].epoch
         found["expected_epoch"] = self.random.choice((-1, 0, 1))
         minimum = self.random.choice("123")
         found["configs"] = found["changes"] = {"min.insync.replicas": minimum}
         return {name: value for name, value in found.items() if name in values}
+
+    def _names(self, values: dict[str, Any]) -> list[str]:
+        """Of a group or transaction id whose slot the command needs."""
+        nested = [*values.get("ends", ()), *values.get("transactions", ()), *values.get("seen", ())]
+        texts = [values.get("group"), *(each.transaction_id for each in nested)]
+        if "owner" in values:
+            texts.append(values.get("transaction_id"))
+        return [name for name in texts if isinstance(name, str)][:1]
+
+    def _of_transaction(self, transaction_id: str) -> dict[str, Any]:
+        """The present transaction of an id, or one that is not settled."""
+        state = self.image.transactions[transaction_id]
+        last = -1 if state.last is None else state.last.producer_epoch
+        present, last = (
+            state.producer_epoch,
+            -1 if state.last is None else state.last.producer_epoch,
+        )
+        partitions = sorted(self.image.partitions)
+        found = {
+            "transaction_id": transaction_id,
+            "producer_id": state.producer_id,
+            "producer_epoch": self.random.choice((present, present, present, last)),
+            "expected_producer_id": self.random.choice((-1, state.producer_id)),
+            "expected_epoch": self.random.choice((present, last)),
+            "owner": self.random.choice((state.owner, state.owner, b"")),
+            "opening": self._near(state.opening),
+            "changed_at_ms": self.random.choice((state.changed_at_ms, 1, 2)),
+            "version": self._near(state.last_version),
+            "partitions": tuple(self.random.sample(partitions, min(2, len(partitions)))),
+        }
+        if self.random.random() < 0.5:
+            found["groups"] = found["settled"] = ()
+        if state.settling and self.random.random() < 0.3:
+            commit = self.random.choice(state.settling)
+            found |= {"producer_id": commit.producer_id, "producer_epoch": commit.producer_epoch}
+            found["partitions"] = commit.partitions
+        return found
+
+    def _near(self, number: int) -> int:
+        return max(EXTREMES[0], min(number + self.random.choice((-1, 0, 1, 1)), EXTREMES[-1]))
 
     def _of_broker(self, broker_id: int) -> dict[str, Any]:
         broker = self.image.brokers[broker_id]

@@ -16,6 +16,7 @@ from raftmq.metadata.commands import (
     AnyResult,
     BrokerRegistered,
     Done,
+    EndOutcome,
     Endpoint,
     GroupMemberRecord,
     OffsetRefused,
@@ -25,6 +26,8 @@ from raftmq.metadata.commands import (
     ProducerIdBlock,
     RecoveryState,
     Refused,
+    TransactionOpened,
+    TransactionsEnded,
 )
 from raftmq.metadata.image import (
     EMPTY_IMAGE,
@@ -39,7 +42,11 @@ from raftmq.metadata.image import (
     Pending,
     SlotState,
     TopicState,
+    TransactionDecision,
+    TransactionState,
+    UnsettledCommit,
 )
+from raftmq.model import AbortReason
 
 if TYPE_CHECKING:
     from random import Random
@@ -154,8 +161,44 @@ def _put_slot(draft: Draft, random: Random) -> None:
     draft.put_slot(random.randrange(SLOT_COUNT), SlotState(random.choice(BROKERS), 1 << 40))
 
 
+def _put_transaction(draft: Draft, random: Random) -> None:
+    """With commits of producer ids that it has left; or one less."""
+    name = f"{random.choice(NAMES)}t"
+    if draft.transaction(name) is not None and random.random() < 0.3:
+        draft.remove_transaction(name)
+        return
+    first, count = draft.next_producer_id, random.choice([0, 0, 1, 5, 64])
+    settling = tuple(
+        UnsettledCommit(first + n % 3, n, _some_partitions(random), random.randint(0, 1 << 40))
+        for n in range(count)
+    )
+    last = TransactionDecision(
+        first, random.randint(0, 99), random.random() < 0.5, random.choice(list(AbortReason)), 7
+    )
+    state = TransactionState(
+        first + 3,
+        random.randint(0, 1 << 15),
+        random.randbytes(16),
+        random.randint(0, 1 << 31),
+        60_000,
+        is_ephemeral=random.random() < 0.5,
+        last=random.choice([None, last]),
+        last_version=random.randint(-1, 1 << 40),
+        last_count=random.randint(-1, 1 << 40),
+        settling=settling,
+        changed_at_ms=1 << 41,
+    )
+    draft.set_next_producer_id(first + 4)
+    draft.put_transaction(name, state)
+
+
+def _some_partitions(random: Random) -> tuple[tuple[bytes, int], ...]:
+    return tuple((random.randbytes(16), n) for n in range(random.choice([1, 2, 40])))
+
+
 def _raise_numbers(draft: Draft, random: Random) -> None:
-    draft.set_next_producer_id(random.randint(draft.next_producer_id, PRODUCER_ID_MAX))
+    most = min(draft.next_producer_id << 8 | 1 << 20, PRODUCER_ID_MAX)
+    draft.set_next_producer_id(random.randint(draft.next_producer_id, most))
     draft.set_feature_level(draft.feature_level + 1)
 
 
@@ -177,6 +220,7 @@ STEPS = (
     _put_group,
     _put_offsets,
     _put_slot,
+    _put_transaction,
     _raise_numbers,
 )
 RESULTS: tuple[AnyResult, ...] = (
@@ -186,4 +230,6 @@ RESULTS: tuple[AnyResult, ...] = (
     PartitionAltered(1, 2, 3, (1, 2), RecoveryState.RECOVERING),
     ProducerIdBlock(1000, 10),
     OffsetsCommitted((OffsetRefused("g", b"t" * 16, 0, -1),)),
+    TransactionOpened(1 << 40, 7, 60_000, 3, 4),
+    TransactionsEnded((EndOutcome(3, ErrorCode.PRODUCER_FENCED, "x"), EndOutcome(4, dropped=2))),
 )
