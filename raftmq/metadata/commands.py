@@ -299,19 +299,35 @@ class CommitOffsets(Command, frozen=True, tag=18):
     groups: tuple[GroupCommits, ...]
 
 
+class SeenOffset(Value, frozen=True):
+    """An offset as expiry saw it. Two clocks cannot be compared, so its time is an identity."""
+
+    topic_id: bytes
+    partition: int
+    offset: int
+    committed_at_ms: int
+
+
 class DeleteGroup(Command, frozen=True, tag=19):
-    """Remove an empty group with its offsets."""
+    """Remove an empty group with its offsets. With `seen`: by expiry, only if its offsets are
+    exactly these. From FeatureLevel.TRANSACTIONS on, as a transaction moves offsets past the line
+    of their group.
+    """
 
     slot_epoch: int
     group: str
+    seen: tuple[SeenOffset, ...] | None = None
 
 
 class DeleteOffsets(Command, frozen=True, tag=20):
-    """Remove single offsets of a group: expired, or of a topic that is gone."""
+    """Remove single offsets of a group: expired, or of a topic that is gone. `seen`: those that
+    still are as expiry saw them; else as in `DeleteGroup`.
+    """
 
     slot_epoch: int
     group: str
     partitions: tuple[tuple[bytes, int], ...]
+    seen: tuple[SeenOffset, ...] = ()
 
 
 class SetFeatureLevel(Command, frozen=True, tag=21):

@@ -27,7 +27,13 @@ from raftmq.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from raftmq.metadata.commands import DeleteGroup, DeleteOffsets, PartitionId
+from raftmq.metadata.commands import (
+    DeleteGroup,
+    DeleteOffsets,
+    FeatureLevel,
+    PartitionId,
+    SeenOffset,
+)
 from raftmq.metadata.image import slot_of
 from raftmq.rpc.reply import Reply
 from raftmq.wire.bodies import ABSENT, PARTITIONS_MAX, PartitionOutcome
@@ -316,7 +322,8 @@ def _unknown(group: str, member_id: str) -> UnknownMemberId:
 #
 # Owns what expires and when that is checked. The decision itself is an entry of the slot's
 # pipeline, with an image that shows every commit before it: an offset that was committed since
-# stays. (Kafka: offsets.retention.minutes)
+# stays. Commits of transactions take another line, so the command says what it saw.
+# (Kafka: offsets.retention.minutes)
 
 
 LOOK_SECONDS = 600.0  # between checks; retention is counted in days
@@ -382,12 +389,17 @@ class OffsetExpiry:
         # Groups in memory have members, or had until a moment ago.
         if name not in slot.groups:
             gone.update(self._expired(image, name, now_ms=now_ms))
-            # Nothing is left: the group goes as a whole.
-            if len(gone) == count and self._is_old(image, name, now_ms=now_ms):
-                return DeleteGroup(slot.slot_epoch, name)
+            # Nothing is left: the group goes as a whole, once it fits into one command.
+            is_last = len(gone) == count <= DELETED_MAX
+            if is_last and self._is_old(image, name, now_ms=now_ms):
+                return DeleteGroup(slot.slot_epoch, name, _seen(image, name, gone))
         if not gone:  # everything is still wanted
             return None
-        return DeleteOffsets(slot.slot_epoch, name, tuple(sorted(gone))[:DELETED_MAX])
+        found = sorted(gone)[:DELETED_MAX]
+        seen = _seen(image, name, found)
+        if seen is None:
+            return DeleteOffsets(slot.slot_epoch, name, tuple(found))
+        return DeleteOffsets(slot.slot_epoch, name, (), seen)
 
     def _expired(self, image: MetadataImage, name: str, *, now_ms: int) -> Iterator[PartitionId]:
         # No members for long, so no member goes on from these.
@@ -405,6 +417,19 @@ class OffsetExpiry:
             return True
         age_ms = now_ms - state.changed_at_ms
         return not state.members and age_ms >= self._coordinator.settings.offsets_retention_ms
+
+
+def _seen(
+    image: MetadataImage, name: str, keys: Iterable[PartitionId]
+) -> tuple[SeenOffset, ...] | None:
+    """What a deletion compares: an offset that a transaction has moved since, past the line of the
+    group, stays (decision 0038). None where nodes may not know the field, and would pass over it.
+    """
+    if image.feature_level < FeatureLevel.TRANSACTIONS:
+        return None
+    offsets = image.offsets.get(name, NO_OFFSETS)
+    found = ((key, offsets[key]) for key in sorted(keys))
+    return tuple(SeenOffset(*key, one.offset, one.committed_at_ms) for key, one in found)
 
 
 def _of_gone_topics(image: MetadataImage, name: str, *, now_ms: int) -> Iterator[PartitionId]:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         DeleteOffsets,
         GroupCommits,
         SaveGroup,
+        SeenOffset,
         StoredOffset,
     )
 
@@ -125,6 +126,13 @@ def delete_group(draft: Draft, command: DeleteGroup) -> AnyResult:
     if group is not None and group.members:  # an active group must not lose its offsets
         message = f"group {name} has {len(group.members)} members: stop them first"
         return Refused(ErrorCode.NON_EMPTY_GROUP, message)
+    seen = command.seen
+    # By expiry; a transaction may have committed since, past the line of the group.
+    if seen is not None and (
+        len(seen) != len(offsets) or not all(_is_as_seen(offsets, one) for one in seen)
+    ):
+        message = f"group {name} has committed offsets since: they stay"
+        return Refused(ErrorCode.INVALID_UPDATE_VERSION, message)
     draft.remove_group(name)
     if offsets:  # else nothing but the group itself is changed
         draft.put_offsets(name, Map())
@@ -140,9 +148,20 @@ def delete_offsets(draft: Draft, command: DeleteOffsets) -> AnyResult:
     rest = before.mutate()
     for topic_id, partition in command.partitions:
         rest.pop(PartitionId(topic_id, partition), None)
+    for one in command.seen:
+        if _is_as_seen(before, one):
+            rest.pop(PartitionId(one.topic_id, one.partition), None)
     if len(rest) < len(before):  # otherwise readers of the delta would see a change that is none
         draft.put_offsets(command.group, rest.finish())
     return Done()
+
+
+def _is_as_seen(offsets: Map[PartitionId, CommittedOffset], seen: SeenOffset) -> bool:
+    there = offsets.get(PartitionId(seen.topic_id, seen.partition))
+    return there is not None and (there.offset, there.committed_at_ms) == (
+        seen.offset,
+        seen.committed_at_ms,
+    )
 
 
 def save_offsets(

@@ -78,11 +78,12 @@ class RandomCommands:
 
     def _names(self, values: dict[str, Any]) -> list[str]:
         """Of a group or transaction id whose slot the command needs."""
+        if "group" in values:
+            return [values["group"]] if isinstance(values["group"], str) else []
+        if "owner" in values and "slot_epoch" in values:
+            return [values["transaction_id"]]
         nested = [*values.get("ends", ()), *values.get("transactions", ()), *values.get("seen", ())]
-        texts = [values.get("group"), *(each.transaction_id for each in nested)]
-        if "owner" in values:
-            texts.append(values.get("transaction_id"))
-        return [name for name in texts if isinstance(name, str)][:1]
+        return [each.transaction_id for each in nested[:1]]
 
     def _of_transaction(self, transaction_id: str) -> dict[str, Any]:
         """The present transaction of an id, or one that is not settled."""

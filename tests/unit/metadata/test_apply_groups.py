@@ -23,6 +23,7 @@ from raftmq.metadata.commands import (
     OffsetsCommitted,
     PartitionId,
     SaveGroup,
+    SeenOffset,
     StoredOffset,
 )
 from raftmq.metadata.image import (
@@ -367,3 +368,39 @@ def test_so_many_commits_may_expect_an_offset() -> None:
     assert "at most 1000" in refusal(coordinated(), commit(*many)).message
     many[0] = offset(7, 0)
     assert len(after(coordinated(), commit(*many)).offsets[GROUP]) == 1001
+
+
+# Expiry
+
+
+def seen_of(value: int, *, at_ms: int = 0, partition: int = 0) -> SeenOffset:
+    return SeenOffset(ORDERS, partition, value, at_ms)
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_removed"),
+    [
+        (seen_of(5, at_ms=9), True), (seen_of(4, at_ms=9), False), (seen_of(5, at_ms=8), False),
+        (seen_of(5, at_ms=9, partition=1), False),
+    ],
+)  # fmt: skip
+def test_expiry_removes_only_what_it_saw(seen: SeenOffset, is_removed: bool) -> None:
+    """`expiry_overtakes_commit`: a transaction has moved the offset, by another clock, maybe to
+    where it was before: it stays, and so does the group.
+    """
+    image = after(coordinated(), commit(StoredOffset(ORDERS, 0, 5, committed_at_ms=9)))
+    rest = after(image, DeleteOffsets(1, GROUP, (), (seen,)))
+    assert (GROUP not in rest.offsets) == is_removed
+    whole = DeleteGroup(1, GROUP, (seen,))
+    if is_removed:
+        assert GROUP not in after(image, whole).offsets
+    else:
+        assert refusal(image, whole).code is ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_a_group_with_more_than_expiry_saw_stays() -> None:
+    """An offset of another partition was committed since."""
+    image = after(coordinated(), commit(offset(5)), commit(offset(6, 1)))
+    whole = DeleteGroup(1, GROUP, (seen_of(5),))
+    assert refusal(image, whole).code is ErrorCode.INVALID_UPDATE_VERSION
+    assert GROUP not in after(image, replace(whole, seen=None)).offsets

@@ -21,7 +21,13 @@ from raftmq.broker.groups.offset_requests import OffsetExpiry, OffsetRequests
 from raftmq.broker.groups.phases import CoordinatorSettings, GroupSettings
 from raftmq.broker.metadata_changes import MetadataChanges
 from raftmq.errors import ErrorCode, NotController
-from raftmq.metadata.commands import AssignSlot, CommitOffsets, SaveGroup, decode_command
+from raftmq.metadata.commands import (
+    AssignSlot,
+    CommitOffsets,
+    FeatureLevel,
+    SaveGroup,
+    decode_command,
+)
 from raftmq.metadata.image import slot_of
 from raftmq.rpc.context import Listener, RequestContext
 from raftmq.rpc.reply import PendingReply, Reply
@@ -218,10 +224,10 @@ class Asked:
 
 @asynccontextmanager
 async def coordinating(
-    settings: CoordinatorSettings = QUICK, *groups: str
+    settings: CoordinatorSettings = QUICK, *groups: str, level: int = FeatureLevel.FIRST
 ) -> AsyncIterator[Coordinating]:
     """The slots of `groups`, or of GROUP, are this broker's, and loaded."""
-    cluster = await cluster_of(None, None, None)
+    cluster = await cluster_of(None, None, None, level=level)
     here = Coordinating(cluster, settings)
     await here.give(HERE, *groups)
     async with trio.open_nursery() as nursery:

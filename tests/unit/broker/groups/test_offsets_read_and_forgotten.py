@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 import trio
 
 from raftmq.broker.groups import offset_requests
 from raftmq.client.group.planning import encode_subscription
 from raftmq.errors import ErrorCode
-from raftmq.metadata.commands import DeleteGroup, DeleteTopic
+from raftmq.metadata.commands import (
+    DeleteGroup,
+    DeleteOffsets,
+    DeleteTopic,
+    FeatureLevel,
+    SeenOffset,
+)
 from raftmq.wire.bodies import TopicPartition
 from raftmq.wire.messages.group_offsets import (
     OffsetCommit,
@@ -36,7 +43,6 @@ from tests.unit.broker.groups.coordinating import (
 )
 
 if TYPE_CHECKING:
-    import pytest
     from trio.testing import MockClock
 
     from raftmq.wire.messages.groups import JoinGroupReply
@@ -322,6 +328,29 @@ async def test_a_commit_saves_its_group(autojump_clock: MockClock) -> None:
             await trio.sleep(10.0)
         assert here.committed() == 2
         assert not here.log(DeleteGroup)
+
+
+@pytest.mark.parametrize("level", [FeatureLevel.LOG_STARTS, FeatureLevel.TRANSACTIONS])
+async def test_expiry_says_what_it_saw(level: FeatureLevel, autojump_clock: MockClock) -> None:
+    """`expiry_overtakes_commit`: a transaction moves offsets past the line of their group, maybe
+    between the decision of expiry and its command. Not below the level: nodes that do not know
+    the field would delete what others keep.
+    """
+    async with coordinating(level=level) as here:
+        await make(here.cluster, (1,), topic_id=TOPIC)
+        await here.commit(1)
+        first_ms = here.now_ms
+        here.now_ms += DAY_MS
+        await here.commit(2, 1)
+        await expire(here, after_ms=WEEK_MS - DAY_MS)
+        await expire(here)
+        (single,), (whole,) = here.log(DeleteOffsets), here.log(DeleteGroup)
+        if level is FeatureLevel.TRANSACTIONS:
+            assert (single.partitions, single.seen) == ((), (SeenOffset(TOPIC, 0, 1, first_ms),))
+            assert whole.seen == (SeenOffset(TOPIC, 1, 2, first_ms + DAY_MS),)
+        else:
+            assert (single.partitions, single.seen, whole.seen) == (((TOPIC, 0),), (), None)
+        assert GROUP not in here.cluster.leader.image.offsets
 
 
 async def test_offsets_of_a_topic_that_is_gone(autojump_clock: MockClock) -> None:
