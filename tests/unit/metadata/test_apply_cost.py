@@ -35,6 +35,7 @@ from raftmq.metadata.commands import (
     ReviewPartitions,
     SaveGroup,
     StoredOffset,
+    TransactionsEnded,
 )
 from raftmq.metadata.image import (
     CommittedOffset,
@@ -42,6 +43,7 @@ from raftmq.metadata.image import (
     PartitionState,
     Tallying,
     TopicState,
+    TransactionState,
     slot_of,
 )
 from tests.unit.metadata.states import (
@@ -51,6 +53,17 @@ from tests.unit.metadata.states import (
     cluster,
     epoch_of,
     topic_id_of,
+)
+from tests.unit.metadata.transaction_ids import FIRST as FIRST_OF
+from tests.unit.metadata.transaction_ids import (
+    OWNER,
+    SECOND,
+    SLOT,
+    THIRD,
+    coordinated,
+    end,
+    ends,
+    offsets,
 )
 
 FIRST = PartitionId(ORDERS, 0)
@@ -178,3 +191,25 @@ def test_what_was_not_changed_is_shared() -> None:
     image = after(before, COMMANDS[6][0])
     changed = {name for name in image._fields if getattr(image, name) is not getattr(before, name)}
     assert changed == {"version", "offsets", "changes"}
+
+
+def test_ends_of_transactions_cost_the_same_among_many_ids() -> None:
+    """200 ends, each with 3 partitions and 3 offsets: as many calls among 100,000 ids as among few,
+    and at most 300 for each, so that a full command holds no loop for long.
+    """
+    names = [str(n) for n in range(20_000) if slot_of(str(n)) == SLOT][:200]
+    moved = (offsets((0, 1), (1, 1), (2, 1)),)
+    wanted = [
+        end(0, name=name, producer_id=int(name), partitions=(FIRST_OF, SECOND, THIRD), groups=moved)
+        for name in names
+    ]
+    counts = []
+    for count in (max(map(int, names)) + 1, 100_000):
+        rows = {str(n): TransactionState(n, 0, OWNER, 1, 60_000) for n in range(count)}
+        ids = {n: str(n) for n in range(count)}
+        image = coordinated()._replace(
+            transactions=Map(rows), transaction_ids=Map(ids), next_producer_id=count
+        )
+        assert apply_next(image, ends(*wanted))[1] == TransactionsEnded()
+        counts.append(call_count(image, ends(*wanted)))
+    assert counts[0] == counts[1] <= 300 * len(wanted)
