@@ -228,10 +228,13 @@ class Producers:
         counts. `account`: generation and digest in the batch, if it is of a named producer.
         """
         producer_id = header.producer_id
-        producer = noted(self.get(producer_id), header, account)
+        cache = self.cache_of(producer_id)
+        known = cache.known.get(producer_id)
+        if known is None:  # new, or it has a transaction
+            known = self.transactions.known.get(producer_id)
+        producer = noted(known, header, account)
         if producer is None:  # the batch has no producer
             return None
-        cache = self.cache_of(producer_id)
         time = self.latest if now is None else self._time(now)
         if producer.is_transactional:
             cache.forget(producer_id)

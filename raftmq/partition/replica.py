@@ -166,6 +166,8 @@ class Replica:
         self._keep_tail(assignment)
         self._perform(self.leader.on_held(self.log.held_end_offset))
         self._role_began_at = trio.current_time()
+        if len(assignment.replicas) == 1:
+            self.log.transactions.accept_unread()
         self.resolve()  # before anything is served
         self._note_open(since=0)
         logger.debug("leads: log=%s epoch=%d", self.log.name, assignment.leader_epoch)
@@ -291,6 +293,8 @@ class Replica:
                     await self._directory.truncate(self.log, max(end, self.log.log_start_offset))
                 self._end_role()
                 self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+                if leads:
+                    self.log.transactions.accept_unread()
                 # The role from before: a follower fetches the rest, a leader may lead again.
                 await self._resume()
         finally:

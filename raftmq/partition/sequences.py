@@ -149,15 +149,9 @@ def after(
     following = (header.base_sequence + header.record_count) % SEQUENCES
     runs = _runs_after(known, header)
     if account is None:  # not a named producer
-        open_offset = _open_offset_after(known, header)
-        marker_offset = known.marker_offset if known is not None else NO_OFFSET
-        return ProducerState(
-            header.producer_epoch,
-            following,
-            runs,
-            open_offset=open_offset,
-            marker_offset=marker_offset,
-        )
+        plain = ProducerState(header.producer_epoch, following, runs)
+        is_in_transaction = header.is_transactional or (known and known.is_transactional)
+        return _in_transaction(plain, known, header) if is_in_transaction else plain
     generation, digest, _ = account
     is_same = known is not None and known.generation == generation
     # Only fences carry the count; one of another generation says nothing about this one.
@@ -167,13 +161,18 @@ def after(
     )
 
 
-def _open_offset_after(known: ProducerState | None, header: BatchHeader) -> int:
-    before = NO_OFFSET if known is None else known.open_offset
-    if not header.is_transactional:
-        return before
+def _in_transaction(
+    producer: ProducerState, known: ProducerState | None, header: BatchHeader
+) -> ProducerState:
+    """The state with what is open after the batch."""
+    before, marker_offset = (
+        (NO_OFFSET, NO_OFFSET) if known is None else (known.open_offset, known.marker_offset)
+    )
     # A later epoch while one is open: the marker between them could not be read.
-    is_same = known is not None and known.epoch == header.producer_epoch
-    return before if is_same and before >= 0 else header.base_offset
+    is_same = known is not None and known.epoch == header.producer_epoch and before >= 0
+    begins = header.is_transactional and not is_same
+    open_offset = header.base_offset if begins else before
+    return producer._replace(open_offset=open_offset, marker_offset=marker_offset)
 
 
 def _runs_after(known: ProducerState | None, header: BatchHeader) -> tuple[SequenceRun, ...]:

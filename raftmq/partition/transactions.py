@@ -156,6 +156,10 @@ class Transactions:
         """A walk could not read all batches before `end_offset`."""
         self.unread_end = end_offset
 
+    def accept_unread(self) -> None:
+        """No replica has what could not be read: its markers are lost, others take their place."""
+        self.unread_end = 0
+
     def is_doubtful(self, producer_id: int) -> bool:
         """Whether what is open of the producer may go on, or have ended, in an unread batch."""
         transaction = self.open.get(producer_id)

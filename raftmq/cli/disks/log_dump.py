@@ -287,7 +287,7 @@ def _record_row(record: Record) -> tuple[object, ...]:
 
 
 TITLES = (
-    "snapshot", "producer", "next sequence", "idle s", "generation", "digest",
+    "snapshot", "producer", "next sequence", "idle s", "generation", "digest", "open from",
     "sequence@offset+records",
 )  # fmt: skip
 
@@ -346,6 +346,8 @@ def producer_object(known: Known) -> Row:
         "generation": producer.generation,
         "digest": producer.digest,
         "partition_count": producer.partition_count,
+        "open_offset": producer.open_offset,
+        "marker_offset": producer.marker_offset,
         "runs": [run._asdict() for run in producer.runs],
     }
 
@@ -360,5 +362,6 @@ def _row(known: Known) -> tuple[object, ...]:
         int(idle_seconds),
         producer.generation if is_named(producer_id) else None,
         f"{producer.digest:08x}" if is_named(producer_id) else None,
+        producer.open_offset if producer.open_offset >= 0 else None,
         " ".join(runs),
     )

@@ -272,7 +272,14 @@ class KnownProducers:
     # -- snapshots -------------------------------------------------------------------------
 
     def take(self, end_offset: int) -> None:
-        """Have a snapshot written at the log's end, unless a durable one exists there."""
+        """Have a snapshot written at the log's end, unless a durable one exists there.
+
+        None while batches could not be read: once they are repaired, an opening has to walk them.
+        """
+        if self.now.transactions.unread_end == 0:
+            self._take(end_offset)
+
+    def _take(self, end_offset: int) -> None:
         if not self._snapshots.get(end_offset):
             self._waiting = [each for each in self._waiting if each.end_offset != end_offset]
             self._waiting.append(PendingProducerSnapshot(end_offset, self.now.picture()))
@@ -291,7 +298,7 @@ class KnownProducers:
         offsets += [offset for offset, is_durable in self._snapshots.items() if is_durable]
         covering = min((each for each in offsets if each >= first_offset), default=None)
         if covering is None:  # none survives the trim: write one
-            self.take(covering := end_offset)
+            self._take(covering := end_offset)
         return covering
 
     def begin_write(

@@ -322,6 +322,7 @@ def with_snapshots(folder: Path) -> Path:
     remembered = [
         Remembered(7, ProducerState(2, 40, (SequenceRun(0, 3, 30), SequenceRun(30, 50, 10))), 12.5),
         Remembered(NAMED, ProducerState(3, 9, (), 17, 0xBEEF), 2.0),
+        Remembered(8, ProducerState(4, 1, (SequenceRun(0, 70, 1),), open_offset=70), 0.0),
     ]
     end = snapshot_path(folder, END_OFFSET)
     end.write_bytes(pack_snapshot(END_OFFSET, remembered))
@@ -334,12 +335,13 @@ def test_dump_of_producers(folder: Path) -> None:
     with_snapshots(folder)
     result = log("dump", folder, "--producers")
     assert result.exit_code == 1
-    _, plain, named = (line.split() for line in result.stdout.splitlines())
-    assert plain == ["72", "7/2", "40", "12", "-", "-", "0@3+30", "30@50+10"]
-    assert named == ["72", f"{NAMED}/3", "9", "2", "17", "0000beef", "-"]
+    _, plain, named, in_transaction = (line.split() for line in result.stdout.splitlines())
+    assert plain == ["72", "7/2", "40", "12", "-", "-", "-", "0@3+30", "30@50+10"]
+    assert named == ["72", f"{NAMED}/3", "9", "2", "17", "0000beef", "-", "-"]
+    assert in_transaction == ["72", "8/4", "1", "0", "-", "-", "70", "0@70+1"]
     assert "030.producers: corrupt record" in result.stderr
     assert "the log does without it" in result.stderr
-    found, other = objects("dump", folder, "--producers", "--from", 31)
+    found, other, _ = objects("dump", folder, "--producers", "--from", 31)
     assert (other["producer_id"], other["generation"], other["digest"]) == (NAMED, 17, 0xBEEF)
     assert found == {
         "snapshot": 72,
@@ -350,6 +352,8 @@ def test_dump_of_producers(folder: Path) -> None:
         "generation": -1,
         "digest": 0,
         "partition_count": 0,
+        "open_offset": -1,
+        "marker_offset": -1,
         "runs": [
             {"first_sequence": 0, "base_offset": 3, "record_count": 30},
             {"first_sequence": 30, "base_offset": 50, "record_count": 10},

@@ -175,6 +175,10 @@ def test_batches_that_cannot_be_read_leave_the_end_in_doubt() -> None:
     transactions = producers.transactions
     assert transactions.due(None, lambda *_: ABORTED) == [MarkerWanted(9, 0, ControlType.ABORT)]
     assert len(transactions.due(None, lambda *_: COMMITTED)) == 3
+    restored = read_snapshot(pack_snapshot(11, *producers.picture().saved()), 11).restored()
+    assert restored.transactions.is_doubtful(7)
+    restored.transactions.accept_unread()  # no other replica has them
+    assert len(restored.transactions.due(None, lambda *_: ABORTED)) == 3
     producers.note(header(11, 8, 1))  # the marker was among what could not be read
     assert list(transactions.open) == [7, 9, 8]
     assert transactions.open[8].first_offset == 11
