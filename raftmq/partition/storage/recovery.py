@@ -134,6 +134,8 @@ class _Recovery:
         is_new = not self.segments
         self._check_head()
         if is_new:
+            if self.log_start_offset:  # a start over was killed: the name may not be durable yet
+                self.files.sync_directory(self.folder)
             self.segments.append(self._create(self.log_start_offset))
         was_clean = not is_new and self.past.was_clean and self._resume_clean()
         if is_new:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from raftmq.disk.checkpoint import pack_checkpoint, prepare_file
 from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.epochs import EpochStart
 from raftmq.partition.storage.recovery import Past, TailVerdict, judge, open_log
+from raftmq.partition.storage.work import LOG_START_FILE, LOG_START_KEY
 from raftmq.topic_config import TopicConfig
 from tests.log_reading import read_slice
 from tests.simulation.disk import SimulatedFiles
@@ -327,3 +329,19 @@ def test_temporary_files_are_removed(files: SimulatedFiles) -> None:
     files.open(path, create=True)
     opened(files)
     assert not files.exists(path)
+
+
+def test_a_start_over_that_was_killed_stays() -> None:
+    """It has renamed the new log start, and not synced the folder: once an opening has shown it, no
+    power cut brings the old start back."""
+    files = SimulatedFiles(Random(0))
+    opened(files)
+    for name in files.names(FOLDER):
+        files.remove(FOLDER / name)
+    files.sync_directory(FOLDER)
+    prepare_file(files, FOLDER / LOG_START_FILE, pack_checkpoint({LOG_START_KEY: 50}))
+    files.rename(FOLDER / f"{LOG_START_FILE}.tmp", FOLDER / LOG_START_FILE)
+    assert opened(files).log_start_offset == 50
+    for seed in range(5):
+        after = files.photograph(Random(seed), power_lost=True)
+        assert opened(after).log_start_offset == 50
