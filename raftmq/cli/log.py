@@ -35,7 +35,8 @@ def log() -> None:
 
     JSON: one object per line. A batch has segment, position, base_offset, end_offset, bytes,
     records, leader_epoch, base_timestamp, max_timestamp, compression, encoding, producer_id,
-    producer_epoch, base_sequence, flags; a record has offset, timestamp, key, value, headers
+    producer_epoch, base_sequence, flags (transactional, control, commit and abort of a marker,
+    aborted of a batch, fence, log_append_time); a record has offset, timestamp, key, value, headers
     (a list of name and value), tags; a producer has snapshot (an offset), producer_id,
     producer_epoch, next_sequence, idle_seconds, runs. Bytes are text where they are UTF-8;
     where they are not, key_base64 or value_base64 stands in place of key or value. Timestamps

@@ -7,6 +7,7 @@ tolerates a broker that appends meanwhile.
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +18,7 @@ from raftmq.disk.files import OsFiles
 from raftmq.errors import CorruptRecord, StorageError, UnsupportedCompression
 from raftmq.model import NO_TIMESTAMP, Compression
 from raftmq.partition.epochs import UNDEFINED_EPOCH
+from raftmq.partition.storage.aborted_index import kind_in_file
 from raftmq.partition.storage.inspect import (
     BadBytes,
     SegmentFile,
@@ -30,7 +32,8 @@ from raftmq.partition.storage.known_producers import (
     load_snapshot,
     snapshot_path,
 )
-from raftmq.partition.storage.segment import FoundBatch
+from raftmq.partition.storage.segment import BatchStart, FoundBatch
+from raftmq.wire.batch.control import ControlType
 from raftmq.wire.batch.header import COMPRESSION_BITS, TIMESTAMP_TYPE_BIT, is_named
 from raftmq.wire.batch.records import RecordBatch
 
@@ -70,11 +73,20 @@ class Selection(NamedTuple):
 
 
 class DumpedBatch(NamedTuple):
-    """Where one batch was found."""
+    """Where one batch was found. `is_aborted`: readers of committed records drop it."""
 
     file: File
     position: int
     header: BatchHeader
+    is_aborted: bool = False
+
+
+class Share(NamedTuple):
+    batches: int = 0
+    bytes: int = 0
+
+    def plus(self, header: BatchHeader) -> Share:
+        return Share(self.batches + 1, self.bytes + header.size)
 
 
 class Dump:
@@ -84,6 +96,9 @@ class Dump:
         self._files, self._selection = files, selection
         self._segments = list_segments(files, folder)
         self.exit_code = ExitCode.OK
+        # Offset and type of each marker of a transaction, by producer id; read when needed.
+        self._markers: dict[int, list[tuple[int, int]]] | None = None
+        self._shown = self._aborted = Share()
 
     def batches(self) -> Iterator[DumpedBatch]:
         """Those that hold a selected offset, in the order of the log."""
@@ -101,7 +116,46 @@ class Dump:
                 if self._selection.is_behind(each.header.base_offset):
                     return
                 if each.header.end_offset > self._selection.start_offset:
-                    yield DumpedBatch(file, *each)
+                    yield self._judged(DumpedBatch(file, *each))
+
+    def _judged(self, batch: DumpedBatch) -> DumpedBatch:
+        self._shown = self._shown.plus(batch.header)
+        if not batch.header.is_transactional or batch.header.is_control:
+            return batch
+        if self._markers is None:
+            self._markers = self._read_markers(batch.header.base_offset)
+        # The next marker of the producer decides.
+        mine = self._markers.get(batch.header.producer_id, [])
+        following = bisect_left(mine, (batch.header.base_offset, 0))
+        if following == len(mine) or mine[following][1] != ControlType.ABORT:
+            return batch
+        self._aborted = self._aborted.plus(batch.header)
+        return batch._replace(is_aborted=True)
+
+    def _read_markers(self, offset: int) -> dict[int, list[tuple[int, int]]]:
+        """Those behind `offset`, up to the log's end: what decides may stand behind the selection.
+        Not from the index, which may be missing."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for segment in self._segments:
+            file = self._files.open(segment.path)
+            begin = BatchStart(segment.base_offset, 0)
+            for each in inspect_batches(file, begin, segment.size):
+                if isinstance(each, BadBytes) or each.header.base_offset < offset:
+                    continue
+                kind = _marker_kind(DumpedBatch(file, *each))
+                if kind in (ControlType.ABORT, ControlType.COMMIT):
+                    mine = found.setdefault(each.header.producer_id, [])
+                    mine.append((each.header.base_offset, int(kind)))
+        return found
+
+    def tell_share(self) -> None:
+        """How much of what was shown was aborted: it takes place until retention removes it."""
+        if self._aborted.batches:
+            percent = 100 * self._aborted.bytes / self._shown.bytes
+            _say(
+                f"{self._aborted.batches} of {self._shown.batches} batches were aborted, "
+                f"{percent:.1f} % of the bytes"
+            )
 
     def _selected_segments(self) -> Iterator[SegmentFile]:
         ends = [segment.base_offset for segment in self._segments[1:]]
@@ -155,6 +209,7 @@ def dump_log(folder: Path, selection: Selection, *, records: bool, as_json: bool
         _write_records(islice(dump.records(), selection.rows_max), as_json=as_json)
     else:
         _write_batches(islice(dump.batches(), selection.rows_max), as_json=as_json)
+        dump.tell_share()
     return dump.exit_code
 
 
@@ -193,7 +248,7 @@ def batch_object(batch: DumpedBatch) -> Row:
         "producer_id": header.producer_id,
         "producer_epoch": header.producer_epoch,
         "base_sequence": header.base_sequence,
-        "flags": _flags(header, account),
+        "flags": _flags(batch, account),
     }
     return row if account is None else row | account._asdict()
 
@@ -213,7 +268,7 @@ def _batch_row(batch: DumpedBatch) -> tuple[object, ...]:
         _codec_name(header),
         _encoding(header),
         _producer(header, account),
-        " ".join(_flags(header, account)),
+        " ".join(_flags(batch, account)),
     )
 
 
@@ -240,14 +295,28 @@ def _encoding(header: BatchHeader) -> str:
     return "columns" if header.is_columns else "kafka"
 
 
-def _flags(header: BatchHeader, account: Account | None) -> list[str]:
+def _flags(batch: DumpedBatch, account: Account | None) -> list[str]:
+    header, kind = batch.header, _marker_kind(batch)
     flags = {
         "transactional": header.is_transactional,
         "control": header.is_control,
         "fence": header.is_control and account is not None,
+        "commit": kind == ControlType.COMMIT,
+        "abort": kind == ControlType.ABORT,
+        "aborted": batch.is_aborted,
         "log_append_time": bool(header.attributes & TIMESTAMP_TYPE_BIT),
     }
     return [name for name, is_set in flags.items() if is_set]
+
+
+def _marker_kind(batch: DumpedBatch) -> ControlType | int | None:
+    """What the marker of a transaction decides; None of another batch."""
+    if not batch.header.is_transactional:
+        return None
+    try:
+        return kind_in_file(batch.file, FoundBatch(batch.position, batch.header))
+    except CorruptRecord:
+        return None  # as above
 
 
 # -- records -----------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from raftmq.wire.batch.records import RecordBatch
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from raftmq.disk.files import File
     from raftmq.partition.storage.entries import ReadBytes
     from raftmq.partition.storage.segment import FoundBatch, Segment
     from raftmq.wire.batch.header import BatchHeader, Buffer
@@ -270,23 +271,29 @@ def _build(segment: Segment, open_at: OpenBeginnings, *, end: BatchStart | None 
 def _entries_from(
     segment: Segment, start: BatchStart, end: BatchStart, open_at: OpenBeginnings
 ) -> Iterator[AbortedEntry]:
-    for found in walk(segment.file, start, end.position):
+    file = segment.file
+    for found in walk(file, start, end.position):
         if found.header.is_transactional:
-            entry = open_at.note(found.header, _kind_of(segment, found))
+            entry = open_at.note(found.header, kind_in_file(file, found))
             if entry is not None:
                 yield entry
 
 
-def _kind_of(segment: Segment, found: FoundBatch) -> ControlType | int | None:
+def kind_in_file(file: File, found: FoundBatch) -> ControlType | int | None:
+    """The type of a control batch, None of another one.
+
+    Raises:
+        CorruptRecord: it does not decode; with its offset.
+    """
     position, header = found
-    if not header.is_control:
+    if not (header.is_control and header.is_transactional):
         return None
     if header.size > _MARKER_BYTES_MAX:
         what = f"a marker of {header.size} bytes, at most {_MARKER_BYTES_MAX} are read"
-        where = str(segment.path)
+        where = str(file.path)
         raise CorruptRecord(what, position=position, where=where, offset=header.base_offset)
     try:
-        return _kind_in(segment.file.read(position, header.size), 0)
+        return _kind_in(file.read(position, header.size), 0)
     except CorruptRecord as error:  # again, with the offset of the batch to check for rot
         error.offset = header.base_offset
         raise

@@ -22,6 +22,7 @@ from raftmq.partition.storage.inspect import (
 )
 from raftmq.partition.storage.known_producers import account_in
 from raftmq.partition.storage.segment import BatchStart, find_sound_batch
+from raftmq.partition.verify.aborted import AbortedCheck
 from raftmq.partition.verify.findings import Finding, Findings, Severity
 from raftmq.partition.verify.indexes import READ_ERRORS, EpochCheck, IndexCheck
 from raftmq.partition.verify.producers import ProducerCheck
@@ -107,6 +108,7 @@ class _Verification:
         self.end_offset = self.segments[0].base_offset
         self.epochs = EpochCheck(self.files, self.folder, self.findings, log_start_offset)
         self.producers = ProducerCheck(self.files, self.folder, self.findings, self.end_offset)
+        self.aborted = AbortedCheck(self.files, self.findings, self.end_offset)
         for number in range(len(self.segments)):
             if not (self._check_joint(number) and self._check_segment(number)):
                 break
@@ -128,7 +130,7 @@ class _Verification:
             what = f"begins at offset {base_offset}, the segment before ends at {self.end_offset}"
         else:
             what = f"offsets {self.end_offset} to {base_offset} are missing before it"
-        self.producers.on_gap()
+        self._on_gap()
         # Recovery would call it damage, and not cut.
         if self._is_sound_from(number, min(base_offset, self.end_offset)):
             self.findings.error(path, what, offset=self.end_offset)
@@ -143,6 +145,7 @@ class _Verification:
             # Indexes before the size: a broker may append meanwhile, and an index must not have
             # entries of batches that are not read.
             indexes = IndexCheck(self.files, segment, self.findings)
+            self.aborted.begin(segment)
             size = self.files.size(segment.path)
             return self._check_batches(number, self.files.open(segment.path), size, indexes)
         except READ_ERRORS as error:
@@ -162,12 +165,14 @@ class _Verification:
                 self._on_batch(file, each)
                 indexes.note(each)
         if is_whole:  # else entries of batches in the bad bytes would be called wrong
-            indexes.finish(is_sealed=number < len(self.segments) - 1)
+            is_sealed = number < len(self.segments) - 1
+            indexes.finish(is_sealed=is_sealed)
+            self.aborted.finish(self.end_offset, is_sealed=is_sealed)
         return True
 
     def _report_unreadable(self, path: Path, error: Exception) -> None:
         self.is_end_known = False
-        self.producers.on_gap()
+        self._on_gap()
         if self.files.exists(path):
             self.findings.error(path, f"cannot be read: {error}")
         else:
@@ -193,6 +198,7 @@ class _Verification:
             self.producers.note(found.header, account_in(file, found))
         except CorruptRecord:  # a fence that does not decode; `_check_records` reports it
             self.producers.on_gap()
+        self.aborted.note(file, found)
 
     def _check_records(self, file: File, found: FoundBatch) -> None:
         """Decode every record, as a reader would."""
@@ -219,7 +225,7 @@ class _Verification:
         3. None follows: a torn tail.
         """
         path, length = self.segments[number].path, bad.end - bad.position
-        self.producers.on_gap()
+        self._on_gap()
         if bad.sound_follows and not length:  # case 1
             what = f"a batch is out of place: {bad.what}"
         else:
@@ -231,6 +237,10 @@ class _Verification:
                 return False
         self.findings.error(path, what, position=bad.position, offset=bad.offset)
         return True
+
+    def _on_gap(self) -> None:
+        self.producers.on_gap()
+        self.aborted.on_gap()
 
     def _is_sound_from(self, number: int, offset: int) -> bool:
         return any(self._has_sound_batch(each, offset) for each in self.segments[number:])

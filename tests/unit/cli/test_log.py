@@ -20,6 +20,7 @@ from raftmq.partition.storage.known_producers import snapshot_path
 from raftmq.wire.batch.control import ControlType
 from raftmq.wire.batch.header import Account, named_producer_id
 from raftmq.wire.batch.records import encode_batch, encode_control_batch
+from tests.unit.storage.transactional import abort, end, send
 from tests.unit.verify.logs import (
     END_OFFSET,
     NOW_MS,
@@ -168,7 +169,9 @@ def test_dump_of_every_kind_of_batch(tmp_path: Path) -> None:
         opened.append_replicated(batch, leader_epoch=0, now=0.0)
     flush(opened)
     rows = objects("dump", folder)
-    assert [row["flags"] for row in rows] == [["transactional"], ["transactional", "control"], []]
+    assert [row["flags"] for row in rows] == [
+        ["transactional"], ["transactional", "control", "commit"], [],
+    ]  # fmt: skip
     assert [row["encoding"] for row in rows] == ["kafka", "kafka", "columns"]
     assert (rows[0]["compression"], rows[0]["producer_id"]) == ("gzip", 9)
     assert "9/1" in log("dump", folder).stdout
@@ -177,6 +180,25 @@ def test_dump_of_every_kind_of_batch(tmp_path: Path) -> None:
     assert (records[2]["key"], records[2]["value"]) == (-3, None)
     assert log("dump", folder, "--records").exit_code == 0
     assert log("verify", folder).exit_code == 0
+
+
+def test_dump_says_what_was_aborted(tmp_path: Path) -> None:
+    """Two transactions overlap and one is aborted, by a marker behind the selection; how much that
+    is stands on stderr."""
+    folder = make_log(tmp_path, epochs=1, batches_per_epoch=0)
+    opened = reopen(folder)
+    send(opened, 7)
+    send(opened, 8)
+    end(opened, 8, commit=True)
+    abort(opened, 7)
+    flush(opened)
+    rows = objects("dump", folder)
+    assert [row["flags"] for row in rows] == [
+        ["transactional", "aborted"], ["transactional"], ["transactional", "control", "commit"],
+        ["transactional", "control", "abort"],
+    ]  # fmt: skip
+    result = log("dump", folder, "-n", "2")
+    assert "1 of 2 batches were aborted, 50.0 % of the bytes" in result.stderr
 
 
 def test_dump_of_a_named_producer(tmp_path: Path) -> None:

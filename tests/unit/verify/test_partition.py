@@ -178,7 +178,7 @@ def test_an_empty_segment_behind_a_torn_one_proves_nothing(folder: Path) -> None
 def test_a_missing_segment_is_an_error(folder: Path) -> None:
     """In the middle it leaves a gap of offsets, at the beginning a log that starts too late."""
     second = segments_of(folder)[1]
-    for path in (second, second.with_suffix(".index"), second.with_suffix(".timeindex")):
+    for path in folder.glob(f"{second.stem}.*"):
         path.unlink()
     [complaint] = complaints(folder)
     assert "are missing before it" in complaint

@@ -60,7 +60,7 @@ def test_a_first_segment_behind_the_log_start_is_an_error(folder: Path) -> None:
     """Offsets that nobody trimmed are gone, whether the start was recorded or never moved."""
     first, second = segments_of(folder)[:2]
     set_log_start(folder, 2)
-    for suffix in (".log", ".index", ".timeindex"):
+    for suffix in (".log", ".index", ".timeindex", ".aborted"):
         first.with_suffix(suffix).unlink()
     [complaint] = complaints(folder)
     assert (
