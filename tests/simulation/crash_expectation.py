@@ -8,6 +8,7 @@ Owns the promises of a partition log, as numbers:
  3. The log start lies between the last acknowledged and the last requested one.
  4. The log is sound: it takes appends, and a crash is never mistaken for damage.
  5. Of producers it knows what its batches say, and nothing of what it has lost.
+ 6. What it says was aborted, and what it takes for open, is what a walk over its batches finds.
 Knows nothing of disks; reads a log only through what every reader uses.
 """
 
@@ -18,13 +19,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.wire.batch.header import BatchHeader, iter_batches, read_header
 from tests.log_reading import read_batches, read_slice
+from tests.simulation.producer_load import TRANSACTIONAL_FIRST
 from tests.simulation.producer_reference import producers_in
+from tests.unit.storage.transactional import all_aborted, marked_batches, open_by_log, open_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from random import Random
 
+    from raftmq.partition.storage.aborted_index import Aborted
     from raftmq.partition.storage.log import PartitionLog
+    from tests.unit.storage.transactional import Marked
 
 READ_BYTES = 4096
 
@@ -123,6 +128,7 @@ class Expectation:
         self._check_known(served)
         if not log.damage:
             _check_producers(served, log)
+            check_aborted(log)
         self._check_complete(served, log, self.promised if power_lost else self.end_offset)
         return served
 
@@ -149,7 +155,8 @@ def _check_sound(log: PartitionLog) -> None:
 
 
 def _check_producers(served: list[Stored], log: PartitionLog) -> None:
-    said = producers_in(read_header(batch.data) for batch in served)
+    headers = [read_header(batch.data) for batch in served]
+    said = producers_in(each for each in headers if not each.is_transactional)
     for producer_id, expected in said.items():
         known = log.producers.now.get(producer_id)
         if known is None or known[:2] != expected[:2]:
@@ -159,10 +166,42 @@ def _check_producers(served: list[Stored], log: PartitionLog) -> None:
                 raise Violation(f"of producer {producer_id} is known {known}, not {expected}")
     start = served[0].base_offset if served else log.log_end_offset
     for producer_id, known in log.producers.now.picture().known.items():
+        if producer_id >= TRANSACTIONAL_FIRST:  # what is open of them: see `check_aborted`
+            continue
         if producer_id not in said and any(run.base_offset >= start for run in known.runs):
             raise Violation(
                 f"of producer {producer_id} is known {known}, from batches that are gone"
             )
+
+
+def check_aborted(log: PartitionLog) -> None:
+    """Behind every crash, cut and trim. What began in a segment that was trimmed may be told to
+    begin there, or with its first batch that is left: readers drop the same.
+    """
+    batches, first = marked_batches(log), log.segments[0].base_offset
+    said = _dropped(batches, log.aborted_in(first, log.log_end_offset))
+    expected = _dropped(batches, all_aborted(batches))
+    if said != expected:
+        raise Violation(f"batches {sorted(said)} are told to be aborted, not {sorted(expected)}")
+    known = open_by_log(log)
+    is_kept = {producer_id for producer_id, offset in known.items() if offset >= first}
+    for producer_id, offset in open_in(batches).items():
+        if known.get(producer_id, offset + 1) > offset or (
+            producer_id in is_kept and known[producer_id] != offset
+        ):
+            raise Violation(f"producer {producer_id} is open from {offset} on, known is {known}")
+    if is_kept - open_in(batches).keys():
+        raise Violation(f"taken for open is {known}, and is {open_in(batches)}")
+
+
+def _dropped(batches: list[Marked], aborted: list[Aborted]) -> set[int]:
+    """Offsets of the batches that a reader of committed records drops."""
+    return {
+        header.base_offset
+        for header, _ in batches
+        for producer_id, first_offset, marker_offset in aborted
+        if header.producer_id == producer_id and first_offset <= header.base_offset < marker_offset
+    }
 
 
 def read_everything(log: PartitionLog, random: Random) -> list[Stored]:

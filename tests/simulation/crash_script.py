@@ -20,9 +20,14 @@ from raftmq.partition.storage.directory import LogId, open_log_directory
 from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.header import iter_batches, pack_prefix
 from raftmq.wire.batch.records import encode_batch
-from tests.simulation.crash_expectation import Expectation, Violation, stored_batches
+from tests.simulation.crash_expectation import (
+    Expectation,
+    Violation,
+    check_aborted,
+    stored_batches,
+)
 from tests.simulation.deterministic import run_inline
-from tests.simulation.producer_load import Numbers
+from tests.simulation.producer_load import Numbers, transactional_batch
 from tests.unit.storage.directories import retirable
 
 if TYPE_CHECKING:
@@ -50,6 +55,8 @@ LOGS = ((LogId("orders-1", 0), _SMALL), (LogId("clicks-2", 7), _CACHED))
 SHAPES = ((20,), (5, 60, 0), (30,) * 6, (700,))
 APPENDS_MEANWHILE = 0.1  # probability at each operation of the worker thread
 PREFIX_SIZE = 16
+# Scripts from this seed on have transactions. The others have not: they would cut and roll less.
+TRANSACTIONAL_SEED = 2000
 T = TypeVar("T")
 
 
@@ -73,6 +80,7 @@ class CrashScript:
         self._directory: LogDirectory
         self._actions = [
             Action(30, self._append),
+            Action(25 if seed >= TRANSACTIONAL_SEED else 0, self._append_transactional),
             Action(15, self._flush),
             Action(8, self._new_epoch),
             Action(6, self._truncate),
@@ -180,6 +188,19 @@ class CrashScript:
             log.append_replicated(placed, leader_epoch=epoch, now=now)
         expectation.complete_append()
 
+    async def _append_transactional(self, log: PartitionLog) -> None:
+        """As a follower: who may write what is the leader's business."""
+        if log.offline_reason:
+            return
+        expectation, epoch = self.expectations[log.name], self.epochs[log.name]
+        for _ in range(self.random.randrange(1, 4)):
+            values = [self.random.randbytes(size) for size in self.random.choice(SHAPES)]
+            sent = transactional_batch(self.random, log, values, self.now_ms)
+            placed = placed_at(log.log_end_offset, sent, epoch)
+            expectation.begin_append(stored_batches(placed))
+            log.append_replicated(placed, leader_epoch=epoch, now=trio.current_time())
+            expectation.complete_append()
+
     async def _flush(self, log: PartitionLog) -> None:
         await self._directory.flusher.wait_durable(log, log.log_end_offset)
 
@@ -197,6 +218,7 @@ class CrashScript:
         await self._directory.truncate(log, offset)
         expectation.complete_truncate(log)
         expectation.check_producers(log)
+        check_aborted(log)
 
     async def _start_over(self, log: PartitionLog) -> None:
         offset = max(0, log.log_end_offset + self.random.choice((-20, 0, 1, 50)))
@@ -234,12 +256,17 @@ def make_batches(
     sent = b"".join(
         _make_batch(random, timestamp, numbers) for _ in range(random.choice((1, 1, 2, 3)))
     )
-    offset, placed = log.log_end_offset, b""
+    return sent, placed_at(log.log_end_offset, sent, epoch)
+
+
+def placed_at(offset: int, sent: bytes, epoch: int) -> bytes:
+    """As a log that ends at `offset` will store them."""
+    placed = b""
     for at, header in iter_batches(sent):
         placed += pack_prefix(header, base_offset=offset, leader_epoch=epoch)
         placed += sent[at + PREFIX_SIZE : at + header.size]
         offset += header.record_count
-    return sent, placed
+    return placed
 
 
 def _make_batch(random: Random, timestamp: int, numbers: Numbers) -> bytes:

@@ -32,7 +32,14 @@ if TYPE_CHECKING:
     from tests.simulation.disk_faults import Moment
 
 # What the test suite does at every run; soak goes through many seeds.
-SWEEPS = (Sweep(0, "kill"), Sweep(1, "reorder"), Sweep(5, "power"), Sweep(9, "kill"))
+SWEEPS = (
+    Sweep(0, "kill"),
+    Sweep(1, "reorder"),
+    Sweep(5, "power"),
+    Sweep(9, "kill"),
+    Sweep(2002, "kill"),
+    Sweep(2001, "reorder"),
+)
 
 
 class Camera:
