@@ -297,6 +297,10 @@ class FakeQuorum:
 
         return await self._cluster.until(poll, look_at=answer_at)
 
+    def install_snapshot(self) -> None:
+        """What changed before now is not known any more: the next delta is incomplete."""
+        self._machine.changes.reset(self.image)
+
     # For the cluster
 
     def follow(self, now: float) -> AnyResult | None:

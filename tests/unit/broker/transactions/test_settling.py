@@ -193,3 +193,16 @@ async def test_many_rows_are_read_in_slices(
         here.leaders.unsettled.clear()
         await trio.sleep(10)
         assert [unsettled_of(here, name) for name in names] == [[]] * len(names)
+
+
+async def test_a_snapshot_of_the_quorum(autojump_clock: MockClock) -> None:
+    """The metadata do not say what has changed: every row is read again."""
+    async with transacting() as here:
+        here.leaders.unsettled.add((ORDERS, 0))
+        reply = await here.end(await here.opened(), partitions=[0])
+        await trio.sleep(1)
+        await here.end(reply, partitions=[0, 1])
+        here.quorum.install_snapshot()
+        here.leaders.unsettled.clear()
+        await trio.sleep(10)
+        assert unsettled_of(here) == []
