@@ -182,6 +182,19 @@ def test_what_is_settled_is_forgotten_when_the_id_rests() -> None:
     assert not commits.settled_of(ID)
 
 
+def test_what_the_metadata_have_forgotten_is_not_told_again() -> None:
+    """Of a commit that is settled in some partitions the others stay."""
+    commits = UnsettledCommits()
+    commits.note(ID, row(commit(3, 0, 1)), 0.0)
+    asked = commits.questions(image(1, 2), 0.0)
+    commits.on_answers(asked[1], yes(asked[1]), 0.0)
+    assert [one.partitions for one in commits.settled_of(ID)] == [((TOPIC, 0),)]
+    commits.note(ID, row(commit(3, 1)), 1.0)
+    assert not commits.settled_of(ID)
+    assert not commits.is_settled(ID)
+    assert not commits.to_forget(9.0)
+
+
 def test_one_end_takes_along_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
     """At least one commit whole, however large; the rest goes with the next ends."""
     assert ALONG_MAX >= 64, "usual commits of an id all go along"
