@@ -1,0 +1,208 @@
+"""A transaction's way through whole brokers: opened, written, decided, ended in logs, read (A11.3).
+
+Clients are played by requests, so that a test says what arrives when.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+import trio
+
+from raftmq.errors import ErrorCode, RaftmqError, TransactionAborted, error_for
+from raftmq.model import IsolationLevel
+from raftmq.wire.batch.header import iter_batches
+from raftmq.wire.batch.records import encode_batch
+from raftmq.wire.bodies import ACKS_ALL, TopicPartition
+from raftmq.wire.messages.fetch import Fetch, FetchPartition
+from raftmq.wire.messages.offsets import LATEST, ListOffsets, WantedOffset
+from raftmq.wire.messages.produce import Produce, ProducePartition
+from raftmq.wire.messages.producers import InitProducerId
+from raftmq.wire.messages.topics import CreateTopics, NewTopic
+from raftmq.wire.messages.transactions import DescribeProducers, EndTxn
+from tests.simulation.groups.whole_brokers import NODES, PATIENCE_SECONDS, whole_brokers
+from tests.unit.storage.batches import NOW_MS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from trio.testing import MockClock
+
+    from raftmq.rpc.reply import Answer
+    from raftmq.wire.bodies import Request
+    from tests.simulation.groups.whole_brokers import Whole
+
+ID, OWNER, OTHER = "billing", b"o" * 16, b"x" * 16
+PARTITIONS = range(3)
+
+
+class Opened(NamedTuple):
+    producer_id: int
+    epoch: int
+
+
+class Clients:
+    """Of one topic with three partitions, each led by another broker."""
+
+    def __init__(self, whole: Whole, topic_id: bytes) -> None:
+        self._whole, self.topic_id = whole, topic_id
+
+    async def open(self, *, owner: bytes = OWNER, timeout_ms: int = 60_000) -> Opened:
+        request = InitProducerId(
+            transaction_id=ID, owner=owner, opening=1, transaction_timeout_ms=timeout_ms
+        )
+        reply = await self._whole.ask_coordinator(request, ID)
+        return Opened(reply.producer_id, reply.producer_epoch)
+
+    async def send(self, producer: Opened, partition: int, sequence: int = 0) -> None:
+        data = bytes(
+            encode_batch(
+                values=[b"x"],
+                timestamp=NOW_MS,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                base_sequence=sequence,
+                transactional=True,
+            )
+        )
+        request = Produce(
+            ACKS_ALL, 5_000, (ProducePartition(self.topic_id, partition, -1, len(data)),)
+        )
+        await self._ask_leader(partition, request, data)
+
+    async def end(self, producer: Opened, *, is_commit: bool, partitions: Sequence[int]) -> Any:
+        request = EndTxn(
+            ID,
+            *producer,
+            is_commit=is_commit,
+            owner=OWNER,
+            partitions=tuple(TopicPartition(self.topic_id, each) for each in partitions),
+            wait_settled=True,
+        )
+        return await self._whole.ask_coordinator(request, ID)
+
+    async def read(self, partition: int) -> tuple[int, int, int]:
+        """Of committed records: how many there are, how many aborted transactions beside them, and
+        the latest offset."""
+        wanted = FetchPartition(self.topic_id, partition, 0)
+        committed = IsolationLevel.READ_COMMITTED
+        answer = await self._ask_leader(
+            partition, Fetch(0, 1, 1 << 20, partitions=(wanted,), isolation_level=committed)
+        )
+        aborted = answer.body.partitions[0].aborted
+        dropped = {
+            (one.producer_id, offset)
+            for one in aborted
+            for offset in range(one.first_offset, one.marker_offset)
+        }
+        headers = [header for _, header in iter_batches(answer.payload)]
+        count = sum(
+            not header.is_control and (header.producer_id, header.base_offset) not in dropped
+            for header in headers
+        )
+        latest = ListOffsets((WantedOffset(self.topic_id, partition, -1, LATEST),), committed)
+        end = (await self._ask_leader(partition, latest)).body.partitions[0].offset
+        return count, len(aborted), end
+
+    async def open_count(self, partition: int) -> int:
+        request = DescribeProducers((TopicPartition(self.topic_id, partition),))
+        found = (await self._ask_leader(partition, request)).body.partitions[0]
+        return len(found.transactions)
+
+    async def _ask_leader(self, partition: int, request: Request, payload: bytes = b"") -> Answer:
+        """Whoever that is: asked in turn until one does not refuse."""
+        with trio.fail_after(PATIENCE_SECONDS):
+            while True:
+                for node_id in NODES:
+                    try:
+                        answer = await self._whole.peers.request(
+                            node_id, request, [payload] if payload else (), timeout_seconds=10.0
+                        )
+                    except RaftmqError:  # it is dead
+                        continue
+                    told = answer.body.partitions[0]
+                    if told.error == ErrorCode.NONE:
+                        return answer
+                    error = error_for(told.error, getattr(told, "message", ""))
+                    if not error.retriable:
+                        raise error
+                await trio.sleep(0.05)
+
+
+@asynccontextmanager
+async def clients() -> AsyncIterator[tuple[Whole, Clients]]:
+    async with whole_brokers() as whole:
+        topic = NewTopic("orders", partition_count=len(PARTITIONS), replication_factor=3)
+        reply = await whole.ask(1, CreateTopics((topic,)))
+        assert [told.error for told in reply.topics] == [ErrorCode.NONE], reply
+        yield whole, Clients(whole, reply.topics[0].topic_id)
+
+
+async def test_a_commit_is_seen_in_every_partition(autojump_clock: MockClock) -> None:
+    """Once it is settled; before, nothing of it; the next transaction is aborted."""
+    async with clients() as (_, here):
+        producer = await here.open()
+        for partition in PARTITIONS:
+            await here.send(producer, partition)
+        assert [await here.read(partition) for partition in PARTITIONS] == [(0, 0, 0)] * 3
+        ended = await here.end(producer, is_commit=True, partitions=PARTITIONS)
+        assert (ended.is_committed, ended.is_settled) == (True, True)
+        assert [await here.read(partition) for partition in PARTITIONS] == [(1, 0, 2)] * 3
+        producer = Opened(ended.producer_id, ended.producer_epoch)
+        await here.send(producer, 1)
+        ended = await here.end(producer, is_commit=False, partitions=())
+        await trio.sleep(1.0)
+        assert [await here.read(partition) for partition in PARTITIONS] == [
+            (1, 0, 2), (1, 1, 4), (1, 0, 2)
+        ]  # fmt: skip
+
+
+async def test_a_client_that_dies_holds_readers_for_its_timeout(
+    autojump_clock: MockClock,
+) -> None:
+    """And a second: then the leaders have it aborted."""
+    async with clients() as (_, here):
+        producer = await here.open(timeout_ms=5_000)
+        for partition in PARTITIONS[:2]:
+            await here.send(producer, partition)
+        await trio.sleep(4.0)
+        assert [await here.open_count(partition) for partition in PARTITIONS] == [1, 1, 0]
+        await trio.sleep(2.0)
+        assert [await here.open_count(partition) for partition in PARTITIONS] == [0, 0, 0]
+        assert [await here.read(partition) for partition in PARTITIONS] == [
+            (0, 1, 2), (0, 1, 2), (0, 0, 0)
+        ]  # fmt: skip
+
+
+async def test_the_leader_dies_with_the_decision(autojump_clock: MockClock) -> None:
+    """The next one has the records, and its metadata the commit: it writes the marker."""
+    async with clients() as (whole, here):
+        producer = await here.open()
+        for partition in PARTITIONS:
+            await here.send(producer, partition)
+        coordinator = await whole.coordinator(ID)
+        doomed = next(number for number in NODES if number != coordinator)
+        whole.nodes[doomed].kill()
+        ended = await here.end(producer, is_commit=True, partitions=PARTITIONS)
+        assert ended.is_committed
+        await trio.sleep(20.0)
+        assert [(await here.read(partition))[0] for partition in PARTITIONS] == [1, 1, 1]
+
+
+async def test_an_owner_that_takes_over_ends_what_its_predecessor_has_open(
+    autojump_clock: MockClock,
+) -> None:
+    """At once; what the predecessor still sends is refused."""
+    async with clients() as (_, here):
+        producer = await here.open()
+        await here.send(producer, 0)
+        successor = await here.open(owner=OTHER)
+        assert successor == producer._replace(epoch=producer.epoch + 1)
+        await trio.sleep(0.5)
+        assert await here.open_count(0) == 0
+        with pytest.raises(TransactionAborted, match="another producer"):
+            await here.send(producer, 0, sequence=1)
+        await here.send(successor, 0)
+        assert (await here.read(0))[:2] == (0, 1)
