@@ -38,7 +38,7 @@ PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 1.0, 30.0
 ASKED_MAX = 100  # at a time: a client that dies may leave thousands
 
 
-class Transaction(NamedTuple):
+class OverdueTransaction(NamedTuple):
     transaction_id: str
     producer_id: int
     producer_epoch: int
@@ -49,8 +49,8 @@ class TransactionDeadlines:
 
     def __init__(self, replicas: Replicas, quorum: MetadataQuorum, ask: Ask) -> None:
         self._replicas, self._quorum, self._ask_broker = replicas, quorum, ask
-        self._pauses: dict[Transaction, tuple[float, float]] = {}  # how long, and until when
-        self._asked: set[Transaction] = set()
+        self._pauses: dict[OverdueTransaction, tuple[float, float]] = {}  # how long, and until when
+        self._asked: set[OverdueTransaction] = set()
 
     async def run(self) -> NoReturn:
         async with trio.open_nursery() as nursery:
@@ -64,8 +64,8 @@ class TransactionDeadlines:
                         self._asked.add(transaction)
                         nursery.start_soon(self._ask, transaction)
 
-    def _overdue(self) -> list[Transaction]:
-        found: dict[Transaction, None] = {}
+    def _overdue(self) -> list[OverdueTransaction]:
+        found: dict[OverdueTransaction, None] = {}
         now, image = trio.current_time(), self._quorum.image
         for key in self._replicas.open_transactions.partitions():
             replica = self._replicas.find(key)
@@ -83,11 +83,11 @@ class TransactionDeadlines:
         self._pauses = {one: it for one, it in self._pauses.items() if one in found}
         return list(found)
 
-    def _is_due(self, transaction: Transaction) -> bool:
+    def _is_due(self, transaction: OverdueTransaction) -> bool:
         _, until = self._pauses.get(transaction, (0.0, float("-inf")))
         return transaction not in self._asked and trio.current_time() >= until
 
-    async def _ask(self, transaction: Transaction) -> None:
+    async def _ask(self, transaction: OverdueTransaction) -> None:
         try:
             await self._end(transaction)
         except RaftmqError as error:  # asked again after the pause
@@ -99,7 +99,7 @@ class TransactionDeadlines:
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
             self._pauses[transaction] = pause, trio.current_time() + pause
 
-    async def _end(self, transaction: Transaction) -> None:
+    async def _end(self, transaction: OverdueTransaction) -> None:
         """Raises RaftmqError: it is not known to be decided."""
         request = EndTxn(
             *transaction,
@@ -115,7 +115,9 @@ class TransactionDeadlines:
             raise error_for(reply.error, reply.message)
 
 
-def _overdue(one: PartitionTransaction, image: MetadataImage, now: float) -> Transaction | None:
+def _overdue(
+    one: PartitionTransaction, image: MetadataImage, now: float
+) -> OverdueTransaction | None:
     transaction_id = image.transaction_ids.get(one.producer_id)
     if transaction_id is None:  # decided, or not known here yet
         return None
@@ -124,4 +126,4 @@ def _overdue(one: PartitionTransaction, image: MetadataImage, now: float) -> Tra
         return None  # as above
     if now < one.since + state.timeout_ms / 1000:
         return None
-    return Transaction(transaction_id, one.producer_id, one.producer_epoch)
+    return OverdueTransaction(transaction_id, one.producer_id, one.producer_epoch)

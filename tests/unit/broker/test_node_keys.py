@@ -17,7 +17,15 @@ from raftmq.broker.node_config_keys import (
 
 def test_known_names() -> None:
     """What may stand in each section, in the order of the definitions."""
-    assert known_below("") == ["node", "quorum", "listeners", "groups", "limits", "log"]
+    assert known_below("") == [
+        "node",
+        "quorum",
+        "listeners",
+        "groups",
+        "transactions",
+        "limits",
+        "log",
+    ]
     assert known_below("node") == [
         "id",
         "cluster_id",
