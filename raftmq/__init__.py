@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # `X as X` and a star are what type checkers take for public 
     from raftmq.client.producer.options import ProducerOptions as ProducerOptions
     from raftmq.client.producer.producer import Producer as Producer
     from raftmq.client.producer.statistics import Statistics as Statistics
+    from raftmq.client.transactions.exactly_once import exactly_once as exactly_once
     from raftmq.client.transactions.transaction import Transaction as Transaction
     from raftmq.errors import *  # noqa: F403
 
@@ -101,6 +102,7 @@ _HOMES = {
     "raftmq.client.producer.options": ("ProducerOptions",),
     "raftmq.client.producer.producer": ("Producer",),
     "raftmq.client.producer.statistics": ("Statistics",),
+    "raftmq.client.transactions.exactly_once": ("exactly_once",),
     "raftmq.client.transactions.transaction": ("Transaction",),
 }
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}

@@ -183,9 +183,7 @@ class Client(Openable):
         """
         self._check_open()
         checked = producer_options(options)
-        # A generator of its own keeps simulations reproducible, in any order of tasks.
-        random = Random(self._random.getrandbits(64))
-        return Producer(self._cluster, checked, random=random, now_ms=self._now_ms)
+        return Producer(self._cluster, checked, random=self._new_random(), now_ms=self._now_ms)
 
     def consumer(
         self, *topics: str, **options: Unpack[ConsumerArguments[ValueT_co, KeyT_co]]
@@ -202,8 +200,11 @@ class Client(Openable):
             Closed: outside of the client's block.
         """
         self._check_open()
-        random = Random(self._random.getrandbits(64))
-        return Consumer(self._cluster, topics, options, random=random)
+        return Consumer(self._cluster, topics, options, random=self._new_random())
+
+    def _new_random(self) -> Random:
+        """A generator of its own keeps simulations reproducible, in any order of tasks."""
+        return Random(self._random.getrandbits(64))
 
     def _check_open(self) -> None:
         if not self._is_open:

@@ -53,6 +53,9 @@ REASONS = {
     AbortReason.OWNER: "owner",
     AbortReason.OPERATOR: "operator",
 }
+
+# Of an epoch that is over, or of an id that is forgotten.
+_OVER = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 _OF_GROUP = (IllegalGeneration, UnknownMemberId, RebalanceInProgress)
 
 
@@ -307,12 +310,14 @@ class TransactionMachine:
         was_commit, in_doubt = self._asked.is_commit, self._is_in_doubt
         if not reply.is_committed and reply.reason == AbortReason.OWNER:
             self._on_fenced(f"{self}: another producer has opened it since")
-        if ABSENT in (reply.producer_id, reply.producer_epoch):
-            raise ServerError(f"{self}: a coordinator has ended it, and left out what comes next")
-        self.number = reply.producer_id, reply.producer_epoch
+        is_overtaken = ABSENT in (reply.producer_id, reply.producer_epoch)
+        self.number = None if is_overtaken else (reply.producer_id, reply.producer_epoch)
         if reply.is_committed and self._version != ABSENT and was_commit:
             self._on_version(reply.count)
         self._over(TransactionPhase.READY, is_committed=reply.is_committed)
+        if is_overtaken:  # it was decided before another producer has opened the id
+            self.phase = TransactionPhase.FENCED
+            self.error = ProducerFenced(f"{self}: another producer has opened it since")
         if was_commit and not reply.is_committed:
             reason = REASONS[AbortReason(reply.reason)]
             if in_doubt and reason == REASONS[AbortReason.TIMEOUT]:
@@ -337,10 +342,7 @@ class TransactionMachine:
         error = error_for(reply.error, reply.message)
         if error.retriable and not isinstance(error, _OF_GROUP):  # case 1
             raise error
-        is_over = (
-            reply.error == ErrorCode.INVALID_PRODUCER_EPOCH
-            or reply.error == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-        )
+        is_over = reply.error in _OVER
         if is_over:  # case 3
             was_doubted = self._asked.is_commit and self._is_in_doubt
             was_commit = self._asked.is_commit

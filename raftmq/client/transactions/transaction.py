@@ -125,6 +125,7 @@ class Transaction(Generic[ValueT_contra, KeyT_contra]):
             wait_settled=self._wait_visible,
             count=None if self.version is None else count,
         )
+        self._offsets.on_committed()
 
     # -- what belongs to it ----------------------------------------------------------------
 

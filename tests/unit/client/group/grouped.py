@@ -65,9 +65,10 @@ class Grouped:
 
     # The cluster
 
-    async def start(self) -> None:
+    async def start(self, prepare: Callable[[World], None]) -> None:
         for broker_id in BROKERS:
             self._add_coordinator(broker_id)
+        prepare(self.world)
         for broker in self.world.brokers.values():
             await self.nursery.start(broker.run)
         await self.give(HOME)
@@ -236,15 +237,22 @@ class Reading:
 
 
 @asynccontextmanager
-async def grouped(partition_count: int = 4, **topics: int) -> AsyncIterator[Grouped]:
-    """Topic "orders", with so many partitions, and others by name and number."""
+async def grouped(
+    partition_count: int = 4,
+    *,
+    prepare: Callable[[World], None] = lambda _: None,
+    **topics: int,
+) -> AsyncIterator[Grouped]:
+    """Topic "orders", with so many partitions, and others by name and number. `prepare`: called
+    before brokers listen.
+    """
     world = World(len(BROKERS))
     for name, partitions in {"orders": partition_count, **topics}.items():
         world.add_topic(name, *(BROKERS[number % 3] for number in range(partitions)))
     cluster = await cluster_of(None, None, None)
     async with trio.open_nursery() as nursery:
         here = Grouped(world, cluster, nursery)
-        await here.start()
+        await here.start(prepare)
         yield here
         nursery.cancel_scope.cancel()
 

@@ -14,6 +14,7 @@ from raftmq.errors import ErrorCode
 from raftmq.model import AbortReason
 from raftmq.rpc.reply import Reply
 from raftmq.wire.batch.header import read_header
+from raftmq.wire.batch.records import RecordBatch
 from raftmq.wire.messages.groups import CoordinatorRow, FindCoordinator, FindCoordinatorReply
 from raftmq.wire.messages.producers import InitProducerId, InitProducerIdReply
 from raftmq.wire.messages.transactions import EndTxn, EndTxnReply
@@ -85,9 +86,19 @@ class Coordinator:
 
             broker.handlers[InitProducerId] = open_id
             broker.handlers[EndTxn] = end
-            broker.handlers[FindCoordinator] = self._find
+            groups = broker.handlers.get(FindCoordinator)
 
-    def _find(self, _context: Any, body: FindCoordinator, _payload: Any) -> Reply:
+            def find(
+                context: Any, body: FindCoordinator, payload: Any, groups: Any = groups
+            ) -> Any:
+                """Of groups, where there are any, as ever."""
+                if groups is not None and not body.groups[0].startswith("ephemeral"):
+                    return groups(context, body, payload)
+                return self._find(body)
+
+            broker.handlers[FindCoordinator] = find
+
+    def _find(self, body: FindCoordinator) -> Reply:
         rows = tuple(CoordinatorRow(one, broker_id=self.broker_id) for one in body.groups)
         return Reply(FindCoordinatorReply(rows))
 
@@ -170,12 +181,12 @@ class Coordinator:
         )
 
 
-def committed_in(coordinator: Coordinator, world: World, partition: int = 0) -> list[str]:
+def committed_in(
+    coordinator: Coordinator, world: World, partition: int = 0, *, topic: str = "t"
+) -> list[str]:
     """What a reader of committed records gets."""
-    from raftmq.wire.batch.records import RecordBatch
-
     found = []
-    for _, _, data in world.topics["t"].partitions[partition].batches:
+    for _, _, data in world.topics[topic].partitions[partition].batches:
         header = read_header(data)
         is_fine = coordinator.decided.get((header.producer_id, header.producer_epoch), False)
         if is_fine or not header.is_transactional:

@@ -1,0 +1,307 @@
+"""`exactly_once`: consume, transform and produce, where each input record has one result.
+
+Owns the loop: when a transaction ends, what follows where one is aborted, and what becomes of a
+batch that always fails. Two producers take turns, so that the next transaction is filled while the
+one before is committed: it is asked only after that, so results count in the order of the input.
+(Kafka Streams: processing.guarantee=exactly_once_v2.)
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from raftmq.client.consumer.consumer import member_behind
+from raftmq.client.network.channel import one_error
+from raftmq.client.options import EXACTLY_ONCE
+from raftmq.errors import InvalidConfig, OutcomeUnknown, ProducerFenced, TransactionAborted
+from raftmq.rpc.backoff import Backoff, Pauses
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import TypeAlias
+
+    from raftmq.client.client import Client
+    from raftmq.client.consumer.batch import AnyBatch
+    from raftmq.client.consumer.consumer import Consumer
+    from raftmq.client.consumer.group_consumption import Processing
+    from raftmq.client.producer.producer import Producer
+    from raftmq.client.transactions.transaction import Transaction
+
+    Transform: TypeAlias = Callable[[AnyBatch, Transaction[Any, Any]], Awaitable[object]]
+
+# A transaction takes a fraction of a second: where its process dies, readers wait so long.
+TIMEOUT_MS = 10_000
+INTERVAL_MS_MAX = TIMEOUT_MS // 2  # the commit needs time, too
+PAUSES = Pauses(0.1, 5.0)  # after an abort: at once, as its cause is mostly over, then longer
+
+logger = logging.getLogger("raftmq.client")
+
+
+async def exactly_once(
+    mq: Client,
+    consumer: Consumer[Any, Any],
+    transform: Transform,
+    *,
+    interval_ms: float = 100,
+    max_records: int = 10_000,
+    attempts: int = 3,
+    on_poison: Transform | None = None,
+) -> None:
+    """Read, transform and send, so that each record that is read has its result exactly once.
+
+    Runs until it is cancelled. What `transform` sends with `tx`, and the
+    offsets of what it got, are committed together. Where a transaction is aborted, its records are
+    read again; so effects beside what `tx` sends may happen more than once.
+
+    Args:
+        mq: the client that sends.
+        consumer: open, with `delivery="exactly_once"`.
+        transform: `async def transform(batch, tx)`; it sends with `tx`.
+        interval_ms: after so long, from its first batch on, a transaction is committed: readers of
+            the results see them that much later.
+        max_records: ... or after so many records.
+        attempts: how often a batch may fail in `transform`, at its last the error is raised.
+        on_poison: gets such a batch instead, as `transform` does: it may send it to a topic for
+            dead letters. Its offsets are committed.
+
+    Raises:
+        InvalidConfig: the consumer has no group, or a number is out of bounds. Definite.
+        InvalidTransaction: the consumer commits otherwise. Definite.
+        ProducerFenced: another process has the consumer's group_instance_id. Definite.
+        RaftmqError: what reading has raised, as Closed.
+        Exception: what `transform` has raised at last; a note names the batch.
+    """
+    problems = [
+        f"{name} = {given!r}: expected {low} to {high}"
+        for name, given, low, high in (
+            ("interval_ms", interval_ms, 1, INTERVAL_MS_MAX),
+            ("max_records", max_records, 1, 1_000_000),
+            ("attempts", attempts, 1, 1_000),
+        )
+        if isinstance(given, bool) or not low <= given <= high
+    ]
+    if problems:
+        raise InvalidConfig(problems)
+    member_behind(consumer).transaction_progress()  # raises, if it commits otherwise
+    options: dict[str, Any] = {
+        "transactions": True,
+        "delivery": EXACTLY_ONCE,
+        "transaction_timeout_ms": TIMEOUT_MS,
+    }
+    async with mq.producer(**options) as one, mq.producer(**options) as other:
+        loop = _Loop(
+            (one, other),
+            consumer,
+            transform,
+            seconds=interval_ms / 1000,
+            records_max=max_records,
+            attempts=attempts,
+            on_poison=on_poison,
+            backoff=Backoff(mq._new_random(), PAUSES),
+        )
+        await loop.run()
+
+
+class _Turn:
+    """One transaction, and what it has read."""
+
+    def __init__(self, producer: Producer[Any, Any]) -> None:
+        self.producer, self.tx = producer, producer.transaction()
+        self.batches: list[AnyBatch] = []
+        self._blocks: list[Processing] = []
+        self.is_over = anyio.Event()
+        self.error: Exception | None = None  # why it does not count
+
+    @property
+    def record_count(self) -> int:
+        return sum(map(len, self.batches))
+
+    def take(self, batch: AnyBatch, consumer: Consumer[Any, Any]) -> None:
+        """Until the end of the turn its partition stays with this member."""
+        block = consumer.processing(batch)
+        block.__enter__()
+        self._blocks.append(block)
+        self.batches.append(batch)
+        self.tx.commit_offsets(batch)
+
+    def release(self, error: BaseException | None) -> None:
+        while self._blocks:
+            self._blocks.pop().__exit__(type(error) if error else None, error, None)
+
+
+class _Loop:
+    """See `exactly_once`."""
+
+    def __init__(
+        self,
+        producers: tuple[Producer[Any, Any], Producer[Any, Any]],
+        consumer: Consumer[Any, Any],
+        transform: Transform,
+        *,
+        seconds: float,
+        records_max: int,
+        attempts: int,
+        on_poison: Transform | None,
+        backoff: Backoff,
+    ) -> None:
+        self._producers, self._consumer, self._transform = producers, consumer, transform
+        self._seconds, self._records_max = seconds, records_max
+        self._attempts, self._on_poison, self._backoff = attempts, on_poison, backoff
+        self._failures: dict[tuple[str, int, int], int] = {}  # by partition and first offset
+        self._filling: anyio.CancelScope | None = None
+
+    async def run(self) -> None:
+        with one_error():
+            await self._run()
+
+    async def _run(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            before: _Turn | None = None
+            number = 0
+            while True:
+                turn = _Turn(self._producers[number % 2])
+                number += 1
+                problem = await self._fill(turn, before)
+                if before is not None:
+                    # Ends with the decision of the transaction before, or its time.
+                    await before.is_over.wait()
+                    problem = before.error or problem
+                if problem is None:
+                    tasks.start_soon(self._commit, turn)
+                    before = turn
+                    continue
+                await self._go_back(turn, before, problem)
+                before = None
+
+    async def _fill(self, turn: _Turn, before: _Turn | None) -> Exception | None:
+        """Read and transform until the transaction is to be committed. What goes wrong is returned:
+        the transaction before comes first.
+        """
+        try:
+            with anyio.CancelScope() as self._filling:
+                if before is not None and before.error is not None:  # nothing would end the wait
+                    return None
+                try:
+                    await turn.tx.__aenter__()
+                    await self._transform_all(turn)
+                    # So that the records of the next transaction stand behind these.
+                    await turn.producer.flush()
+                except Exception as error:
+                    return error
+        except BaseException as error:  # cancelled: the end of the producer aborts it
+            turn.release(error)
+            raise
+        finally:
+            self._filling = None
+        return None
+
+    async def _transform_all(self, turn: _Turn) -> None:
+        deadline = float("inf")
+        # After a failure one batch at a time: those before it are committed without it.
+        is_careful = bool(self._failures)
+        while turn.record_count < self._records_max:
+            batch = None
+            # A cancelled wait loses nothing.
+            with anyio.move_on_at(deadline):
+                batch = await self._next(self._records_max - turn.record_count)
+            if batch is None:  # it is time
+                return
+            turn.take(batch, self._consumer)
+            await self._transform_one(batch, turn)
+            if is_careful:
+                return
+            if len(turn.batches) == 1:
+                deadline = anyio.current_time() + self._seconds
+
+    async def _next(self, records_max: int) -> AnyBatch:
+        try:
+            return await self._consumer._next_batch(records_max)
+        except Exception as error:
+            raise _EndError from error
+
+    async def _transform_one(self, batch: AnyBatch, turn: _Turn) -> None:
+        key = _key_of(batch)
+        if self._on_poison is not None and self._failures.get(key, 0) >= self._attempts:
+            await self._on_poison(batch, turn.tx)
+            return
+        try:
+            await self._transform(batch, turn.tx)
+        except (TransactionAborted, ProducerFenced):  # not the batch's fault
+            raise
+        except Exception as error:
+            self._failures[key] = self._failures.get(key, 0) + 1
+            if self._failures[key] >= self._attempts and self._on_poison is None:
+                error.add_note(_named(batch, self._attempts))
+                raise _EndError from error
+            raise
+
+    async def _commit(self, turn: _Turn) -> None:
+        try:
+            await self._end(turn)
+            for batch in turn.batches:
+                self._failures.pop(_key_of(batch), None)
+            self._backoff.reset()
+        except Exception as error:
+            turn.error = error
+            if self._filling is not None:  # the next one is in vain
+                self._filling.cancel()
+        finally:
+            turn.release(turn.error)
+            turn.is_over.set()
+
+    async def _end(self, turn: _Turn) -> None:
+        """Raises TransactionAborted, ProducerFenced."""
+        try:
+            await turn.tx.__aexit__(None, None, None)
+        except OutcomeUnknown as error:
+            await self._resolve(turn, error)
+
+    async def _resolve(self, turn: _Turn, unknown: OutcomeUnknown) -> None:
+        """Nothing follows before it is known: it would be read twice, or never."""
+        while turn.tx.outcome is None:
+            logger.warning("exactly_once: not known yet whether it is committed: %s", unknown)
+            await anyio.sleep(self._backoff.next_seconds())
+            try:
+                await turn.tx.resolve()
+            except OutcomeUnknown as error:
+                unknown = error
+                if turn.tx.state == "closed":  # nobody knows any more
+                    raise
+        if turn.tx.outcome == "aborted":
+            raise TransactionAborted(str(unknown)) from unknown
+
+    async def _go_back(self, turn: _Turn, before: _Turn | None, problem: Exception) -> None:
+        """Abort, and read again what does not count; or raise what ends it all."""
+        if turn.tx.state != "ready":  # it was entered
+            await turn.tx.__aexit__(type(problem), problem, None)
+        turn.release(problem)
+        aborted = [turn] if before is None or before.error is None else [before, turn]
+        # The first batch of each partition last: there reading goes on.
+        for batch in reversed([batch for each in aborted for batch in each.batches]):
+            self._consumer._take_back(batch)
+        if isinstance(problem, _EndError):
+            assert problem.__cause__ is not None, "of nothing"
+            raise problem.__cause__
+        if isinstance(problem, ProducerFenced):
+            raise problem
+        seconds = self._backoff.next_seconds()
+        logger.warning("exactly_once: aborted, again in %.1f s: reason=%r", seconds, problem)
+        await anyio.sleep(seconds)
+
+
+class _EndError(Exception):
+    """Nothing follows: a batch has failed too often, or reading has. Its cause says it."""
+
+
+def _key_of(batch: AnyBatch) -> tuple[str, int, int]:
+    return batch.topic, batch.partition, batch.base_offset
+
+
+def _named(batch: AnyBatch, attempts: int) -> str:
+    return (
+        f"{batch.topic}-{batch.partition}, offsets {batch.base_offset} through {batch.last_offset}:"
+        f" transform has failed {attempts} times; repair it, or give on_poison"
+    )

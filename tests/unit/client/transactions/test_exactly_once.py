@@ -1,0 +1,224 @@
+"""`exactly_once`: each record that is read has its result once, whatever fails (A11.3, A12.5)."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+import trio
+
+import raftmq
+from raftmq.client.client import Client
+from raftmq.errors import ErrorCode, InvalidConfig, InvalidTransaction
+from raftmq.model import AbortReason
+from tests.simulation.client_network import ClientNetwork
+from tests.unit.client.group.grouped import GROUP, grouped, until
+from tests.unit.client.producer.shell import NOW_MS
+from tests.unit.client.transactions.coordinator import Coordinator, committed_in
+from tests.unit.client.world import done_and_lost, refused
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trio.testing import MockClock
+
+    from raftmq.client.consumer.batch import AnyBatch
+    from raftmq.client.consumer.consumer import Consumer
+    from raftmq.rpc.reply import Reply
+    from tests.unit.client.group.grouped import Grouped
+    from tests.unit.client.world import Turn
+
+COUNT = 40
+INPUT = [f"{number:02}" for number in range(COUNT)]
+
+
+class Plant(NamedTuple):
+    """Topic "orders" with two partitions, that is read; "results", that is written."""
+
+    here: Grouped
+    coordinator: Coordinator
+    mq: Client
+    consumer: Consumer
+
+    def results(self) -> list[str]:
+        return committed_in(self.coordinator, self.here.world, topic="results")
+
+    async def transform(self, batch: AnyBatch, tx: Any) -> None:
+        for value in batch.values:
+            await tx.enqueue("results", value)
+
+    @asynccontextmanager
+    async def running(self, transform: Any = None, **options: Any) -> AsyncIterator[None]:
+        """Until the block ends."""
+        async with trio.open_nursery() as nursery:
+
+            async def run() -> None:
+                await raftmq.exactly_once(
+                    self.mq, self.consumer, transform or self.transform, **options
+                )
+
+            nursery.start_soon(run)
+            yield
+            nursery.cancel_scope.cancel()
+
+    async def all_there(self, count: int = COUNT) -> None:
+        await until(lambda: len(self.results()) >= count)
+        await trio.sleep(1)  # what comes twice comes now
+        assert sorted(self.results()) == INPUT[:count]
+
+
+@asynccontextmanager
+async def plant() -> AsyncIterator[Plant]:
+    coordinator = Coordinator()
+    async with grouped(2, prepare=coordinator.install, results=1) as here:
+        addresses = [broker.address for broker in here.world.brokers.values()]
+        network = ClientNetwork(here.world.network.node("program"))
+        client = Client(addresses, network=network, random=Random(1), now_ms=lambda: NOW_MS)
+        async with client, here.consumer("program", delivery="exactly_once") as consumer:
+            yield Plant(here, coordinator, client, consumer)
+
+
+def feed(plant: Plant, start: int = 0, end: int = COUNT) -> None:
+    for number in range(start, end):
+        plant.here.append(number % 2, INPUT[number])
+
+
+async def test_all_goes_well(autojump_clock: MockClock) -> None:
+    """Offsets and results in one decision each; what comes slowly makes many."""
+    async with plant() as here, here.running():
+        for start in range(0, COUNT, 10):
+            feed(here, start, start + 10)
+            await trio.sleep(2)
+        await here.all_there()
+        assert here.coordinator.offsets == {GROUP: {0: COUNT // 2, 1: COUNT // 2}}
+        assert 4 <= len(here.coordinator.commits) <= 10
+        assert len(here.coordinator.rows) == 2
+
+
+async def test_order(autojump_clock: MockClock) -> None:
+    """Two producers take turns, and results stand in the order of each partition's input."""
+    async with plant() as here, here.running(max_records=3):
+        feed(here)
+        await here.all_there()
+        for parity in range(2):
+            assert [one for one in here.results() if int(one) % 2 == parity] == INPUT[parity::2]
+
+
+async def test_aborted_by_others(autojump_clock: MockClock) -> None:
+    """Now and then one is ended by an operator, or by time, while it is on: it is done again."""
+    random = Random(3)
+    async with plant() as here:
+
+        async def transform(batch: AnyBatch, tx: Any) -> None:
+            await here.transform(batch, tx)
+            for row in here.coordinator.rows.values():
+                if random.random() < 0.2:
+                    here.coordinator.decide(row, is_committed=False, reason=AbortReason.OPERATOR)
+
+        async with here.running(transform, max_records=3):
+            feed(here)
+            await here.all_there()
+        assert not all(here.coordinator.decided.values())
+
+
+async def test_requests_fail(autojump_clock: MockClock) -> None:
+    """Records are refused, answers to ends are lost, groups refuse."""
+    random = Random(5)
+    async with plant() as here, here.running(max_records=3):
+
+        def refuse_group(turn: Turn) -> Reply:
+            """Which keeps no abort from being carried out."""
+            is_commit = here.coordinator.asked[-1].is_commit
+            return turn.refuse(ErrorCode.ILLEGAL_GENERATION) if is_commit else turn.carry_out()
+
+        ends = [
+            done_and_lost,
+            refuse_group,
+            refused(ErrorCode.COORDINATOR_NOT_AVAILABLE),
+            lambda turn: turn.carry_out(),
+        ]
+        produces = [
+            done_and_lost,
+            refused(ErrorCode.CONCURRENT_TRANSACTIONS),
+            refused(ErrorCode.MESSAGE_TOO_LARGE),
+            *[lambda turn: turn.carry_out()] * 3,
+        ]
+        here.coordinator.ends += random.choices(ends, k=30)
+        here.here.world.brokers[1].produces += random.choices(produces, k=40)
+        feed(here)
+        await here.all_there()
+
+
+async def test_transform_fails_now_and_then(autojump_clock: MockClock) -> None:
+    random, failed = Random(7), list[int]()
+    async with plant() as here:
+
+        async def transform(batch: AnyBatch, tx: Any) -> None:
+            await here.transform(batch, tx)
+            if random.random() < 0.3:
+                failed.append(batch.base_offset)
+                raise ValueError
+
+        async with here.running(transform, max_records=3, attempts=100):
+            feed(here)
+            await here.all_there()
+        assert failed
+
+
+async def test_a_batch_that_always_fails(autojump_clock: MockClock) -> None:
+    """After three times the error is raised, and says where; what came before it is committed."""
+    async with plant() as here:
+        tries = list[int]()
+
+        async def transform(batch: AnyBatch, tx: Any) -> None:
+            await here.transform(batch, tx)
+            if b"10" in batch.values:
+                tries.append(batch.base_offset)
+                raise ValueError("ten")
+
+        feed(here)
+        with pytest.raises(ValueError, match="ten") as caught:
+            await raftmq.exactly_once(here.mq, here.consumer, transform, max_records=1)
+        assert len(tries) == 3
+        assert "orders-0, offsets 5 through 5: transform has failed 3 times" in str(
+            caught.value.__notes__
+        )
+        assert "10" not in here.results()
+        assert {"00", "02", "04", "06", "08"} <= {*here.results()}
+
+
+async def test_poison(autojump_clock: MockClock) -> None:
+    """It goes elsewhere, in a transaction with its offsets; all others have their result."""
+    async with plant() as here:
+
+        async def transform(batch: AnyBatch, tx: Any) -> None:
+            await here.transform(batch, tx)
+            if b"10" in batch.values:
+                raise ValueError("ten")
+
+        async def bury(batch: AnyBatch, tx: Any) -> None:
+            for value in batch.values:
+                await tx.send("results", b"dead " + value)
+
+        async with here.running(transform, max_records=1, on_poison=bury):
+            feed(here)
+            await until(lambda: len(here.results()) >= COUNT)
+            await trio.sleep(1)
+        assert sorted(here.results()) == sorted([*set(INPUT) - {"10"}, "dead 10"])
+
+
+async def test_mistakes(autojump_clock: MockClock) -> None:
+    """All bad numbers at once; a consumer that commits by itself is refused."""
+    async with plant() as here:
+        with pytest.raises(InvalidConfig) as caught:
+            await raftmq.exactly_once(
+                here.mq, here.consumer, here.transform, interval_ms=0, max_records=0, attempts=0
+            )
+        assert len(caught.value.problems) == 3
+        here.here.append(0, "00", topic="orders")
+        async with here.here.consumer("other", group="other", start="earliest") as consumer:
+            await here.here.give(2, "other")
+            with pytest.raises(InvalidTransaction, match='commit="batch"'):
+                await raftmq.exactly_once(here.mq, consumer, here.transform)
