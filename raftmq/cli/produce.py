@@ -17,6 +17,7 @@ CODECS = ("gzip", "lz4", "zstd")
 PRESETS = ("high_throughput", "low_latency")
 PRESET_HELP = "Wait for large and full batches, or send each record at once."
 FILE = click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True)
+TRANSACTION_SECONDS = 60.0  # the SDK's default transaction_timeout_ms
 DELIVERY_SECONDS = 120.0  # the SDK's default delivery_timeout_ms, long enough for a failover
 
 
@@ -70,6 +71,8 @@ class Size(click.ParamType[Any]):
     printf 'c-17:paid\n' | raftmq produce orders -K : -H source=shop -t eu
 
     find . -print0 | raftmq produce files -D '\0'
+
+    raftmq produce orders --transaction < orders.txt
 
     Exit codes: 0 when every record was acknowledged, 1 when one was refused, 3 if there is no such
     topic, 5 if no broker was reached or the time was over, 130 interrupted, 143 ended by SIGTERM.
@@ -155,6 +158,28 @@ class Size(click.ParamType[Any]):
     default=DELIVERY_SECONDS,
     show_default=True,
     help="Give a record up that was not delivered after that long.",
+)
+@click.option(
+    "--transaction",
+    is_flag=False,
+    flag_value="",
+    metavar="[ID]",
+    help="Send all of the input in one transaction: readers of committed records get all of it, at"
+    " its end, or nothing. An ID ends what an earlier run with the same one has left open.",
+)
+@click.option(
+    "--transaction-records",
+    type=click.IntRange(min=1, max=1_000_000),
+    metavar="N",
+    help="A transaction for each N records in place of one for all.",
+)
+@click.option(
+    "--transaction-timeout",
+    type=NumberRange(min=1, max=86_400),
+    metavar="SECONDS",
+    default=TRANSACTION_SECONDS,
+    show_default=True,
+    help="Abort a transaction that takes longer. Until it ends, readers of its partitions wait.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="No progress, and no summary.")
 @bootstrap_option()

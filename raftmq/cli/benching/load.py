@@ -21,7 +21,7 @@ from raftmq.errors import RaftmqError, UnknownTopicOrPartition
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from raftmq.cli.data.produce_run import Row
+    from raftmq.cli.data.record_lines import Row
     from raftmq.client.client import Client
 
 

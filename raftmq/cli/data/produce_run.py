@@ -1,4 +1,4 @@
-"""`raftmq produce` at work: lines to records, read ahead with back-pressure, and the final count.
+"""`raftmq produce` at work: records of lines, read ahead with back-pressure, and the final count.
 
 Exit code 0 means that every record was acknowledged. Where it ends earlier, the last line says how
 many were delivered, how many were not, and for how many the outcome is unknown.
@@ -24,6 +24,7 @@ from raftmq.cli.clusters.connected import run_connected
 from raftmq.cli.clusters.wait_reason import WaitedFor, WaitReason
 from raftmq.cli.data.consume_run import file_of
 from raftmq.cli.data.record_format import unescape
+from raftmq.cli.data.record_lines import LineShape, Splitter, text_of
 from raftmq.cli.data.stopping import Stopping
 from raftmq.cli.data.topic_check import check_there
 from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
@@ -33,103 +34,16 @@ from raftmq.client.administration.checks import check_topic
 from raftmq.client.producer.options import producer_options
 from raftmq.client.producer.record import checked_extras
 from raftmq.client.producer.statistics import Statistics
-from raftmq.errors import InvalidRecord, MessageTooLarge, RaftmqError
+from raftmq.errors import InvalidRecord, RaftmqError
 from raftmq.wire.batch.compression import compress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from raftmq.cli.data.record_lines import Row
     from raftmq.client.client import Client
     from raftmq.client.producer.producer import Producer
-
-
-# -- Lines ----------------------------------------------------------------------------------------
-# Records out of a stream of bytes: cut at a delimiter, each line into key and value. Pure.
-#
-# Nothing is stripped and nothing decoded: an empty line is an empty record, and the bytes after the
-# last delimiter are a record, too.
-
-
-# The largest `max.message.bytes` of a topic (decision 0005): no producer sends more, and a stream
-# without delimiters must not fill the memory.
-LINE_BYTES_MAX = 32 << 20
-
-Key = str | bytes | None  # text where it is UTF-8: other programs then read it as text
-Row = tuple[Key, bytes | None]  # key and value
-
-
-class Splitter:
-    """Cuts one stream of bytes into lines, across the blocks in which it is read."""
-
-    def __init__(self, delimiter: bytes = b"\n") -> None:
-        assert delimiter, "nothing to split at"
-        self._delimiter = delimiter
-        self._pieces: list[bytes] = []  # of the line that has not ended yet
-        self._size = 0
-
-    def feed(self, block: bytes) -> list[bytes]:
-        """The lines that this block completes.
-
-        Raises:
-            MessageTooLarge: a line goes on beyond the limit.
-        """
-        lines: list[bytes] = []
-        self._pieces.append(block)
-        self._size += len(block)
-        # Without the delimiter's last byte no line ends here. Joining the pieces only when one may
-        # end keeps the cost of a long line linear.
-        if self._delimiter[-1] in block:
-            *lines, rest = b"".join(self._pieces).split(self._delimiter)
-            self._pieces, self._size = [rest], len(rest)
-        if self._size > LINE_BYTES_MAX:
-            raise MessageTooLarge(
-                f"a record of more than {LINE_BYTES_MAX} bytes: no {self._delimiter!r} has come;"
-                " -D says what ends a record"
-            )
-        return lines
-
-    def end(self) -> list[bytes]:
-        """The last line, if the stream has not ended with a delimiter."""
-        rest = b"".join(self._pieces)
-        self._pieces, self._size = [], 0
-        return [rest] if rest else []
-
-
-class LineShape(NamedTuple):
-    """How a line is read as key and value.
-
-    Attributes:
-        key: of all records; with a delimiter, of the lines that do not contain it.
-        is_null: an empty value, and an empty key before the delimiter, are sent as null.
-    """
-
-    key: Key = None
-    key_delimiter: bytes | None = None
-    is_null: bool = False
-
-    @property
-    def has_key(self) -> bool:
-        return self.key is not None or self.key_delimiter is not None
-
-    def rows(self, lines: Iterable[bytes]) -> list[Row]:
-        if self.key_delimiter is None:
-            rows: list[Row] = [(self.key, line) for line in lines]
-        else:
-            parts = [line.partition(self.key_delimiter) for line in lines]
-            rows = [
-                (_text(key), value) if found else (self.key, key) for key, found, value in parts
-            ]
-        if not self.is_null:
-            return rows
-        return [(key or None, value or None) for key, value in rows]
-
-
-def _text(key: bytes) -> str | bytes:
-    """As text, if it is UTF-8."""
-    try:
-        return key.decode()
-    except UnicodeDecodeError:
-        return key
+    from raftmq.client.transactions.transaction import Transaction
 
 
 # -- Sources --------------------------------------------------------------------------------------
@@ -255,8 +169,8 @@ class Feed:
             raise self._error
         return bool(self._queue)
 
-    def burst(self) -> Burst:
-        return Burst(self)
+    def burst(self, rows_max: int | None = None) -> Burst:
+        return Burst(self, min(rows_max or BURST_ROWS_MAX, BURST_ROWS_MAX))
 
     async def next_rows(self, deadline: float) -> list[Row]:
         """The next rows; none by the deadline, which a file does not have."""
@@ -268,6 +182,10 @@ class Feed:
                 # scope.
                 await self._changed.wait()
         return self._take() if self._queue else []
+
+    def put_back(self, rows: list[Row]) -> None:
+        """The next burst begins with them."""
+        self._queue.appendleft((rows, 0))
 
     def _take(self) -> list[Row]:
         rows, size = self._queue.popleft()
@@ -303,8 +221,8 @@ class Feed:
 class Burst:
     """The rows of one `send_many` call, to be iterated over once."""
 
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
+    def __init__(self, feed: Feed, rows_max: int = BURST_ROWS_MAX) -> None:
+        self._feed, self._rows_max = feed, rows_max
         self._rows: Iterator[Row] = iter(())
         self._count = 0
         self._linger_until = anyio.current_time() + LINGER_SECONDS
@@ -317,8 +235,11 @@ class Burst:
             return row
         rows: list[Row] = []
         # Beyond it the burst ends, and the rows that are queued begin the next one.
-        if self._count < BURST_ROWS_MAX:
+        if (left := self._rows_max - self._count) > 0:
             rows = await self._feed.next_rows(self._linger_until)
+            if len(rows) > left:
+                self._feed.put_back(rows[left:])
+                del rows[left:]
         if not rows:
             raise StopAsyncIteration
         self._count += len(rows)
@@ -343,6 +264,11 @@ class ProduceOrder(NamedTuple):
     tags: tuple[str, ...]
     partition: int | None
     options: dict[str, Any]
+    transaction_records: int | None = None  # of each transaction; None: all of them are one
+
+    @property
+    def is_transactional(self) -> bool:
+        return "transactions" in self.options
 
     @property
     def is_typed(self) -> bool:
@@ -365,10 +291,13 @@ def order_of(
     compression: str | None,
     preset: str | None,
     max_request_size: int | None,
+    transaction: str | None,
+    transaction_records: int | None,
+    transaction_timeout: float,
 ) -> ProduceOrder:
     """Raises click.UsageError, RaftmqError."""
     shape = LineShape(
-        None if key is None else _text(os.fsencode(key)),
+        None if key is None else text_of(os.fsencode(key)),
         None if key_delimiter is None else _delimiter("-K", key_delimiter),
         is_null,
     )
@@ -376,6 +305,10 @@ def order_of(
     # Passed only if given: a `preset` of None is not a producer option, and one has a request size.
     options |= {} if preset is None else {"preset": preset}
     options |= {} if max_request_size is None else {"max_request_size": max_request_size}
+    if transaction is not None or transaction_records is not None:
+        timeout_ms = int(transaction_timeout * 1000)
+        options |= {"transactions": True, "transaction_timeout_ms": timeout_ms}
+        options |= {"transaction_id": transaction} if transaction else {}
     order = ProduceOrder(
         check_topic(topic),
         files or (STANDARD_INPUT,),
@@ -385,6 +318,7 @@ def order_of(
         tags,
         partition,
         options,
+        transaction_records,
     )
     _check(order)
     return order
@@ -424,6 +358,7 @@ class ProduceRun:
         self._feed = Feed(order.files, order.delimiter, order.shape)
         self._statistics = Statistics()
         self._by_partition = Counter[int]()
+        self._committed = 0  # records of transactions
         self._where = ""  # why all records are in one partition, if they are
         self._start = monotonic()
 
@@ -457,7 +392,10 @@ class ProduceRun:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._feed.run)
                 tasks.start_soon(partial(show_progress, self._progress(), quiet=self._is_silent))
-                await self._send_all(producer)
+                if order.is_transactional:
+                    await self._send_in_transactions(producer)
+                else:
+                    await self._send_all(producer)
                 tasks.cancel_scope.cancel()
         if not self._quiet:
             await self._explain_partition(client)
@@ -476,14 +414,23 @@ class ProduceRun:
                     " (-K, -k) a whole batch goes to one"
                 )
 
-    async def _send_all(self, producer: Producer) -> None:
-        order = self._order
-        headers, tags = order.headers or None, order.tags or None
+    async def _send_in_transactions(self, producer: Producer) -> None:
+        """Each counts as a whole: what fails, or breaks it off, aborts the one that is on."""
         while await self._feed.wait():
+            async with producer.transaction() as tx:
+                await self._send_all(tx, self._order.transaction_records)
+            self._committed = self._statistics.records
+
+    async def _send_all(
+        self, producer: Producer | Transaction[Any, Any], records_max: int | None = None
+    ) -> None:
+        order, left = self._order, records_max
+        headers, tags = order.headers or None, order.tags or None
+        while (left is None or left > 0) and await self._feed.wait():
             # Until every record of the burst is acknowledged, or one has failed for good.
             sent = await producer.send_many(
                 order.topic,
-                self._feed.burst(),
+                self._feed.burst(left),
                 value=itemgetter(1),
                 key=itemgetter(0) if order.shape.has_key else None,
                 headers=None if headers is None else lambda _row: headers,
@@ -492,6 +439,7 @@ class ProduceRun:
             )
             for run in sent:
                 self._by_partition[run.partition] += run.record_count
+                left = None if left is None else left - run.record_count
 
     # -- progress and summary --------------------------------------------------------------
 
@@ -520,6 +468,7 @@ class ProduceRun:
     def summary(self) -> str:
         statistics, seconds = self._statistics, monotonic() - self._start
         verb = "sent without acknowledgements" if self._is_blind else "delivered"
+        verb = "committed" if self._order.is_transactional else verb
         rates = show_rates(
             records=statistics.records, byte_count=self._feed.read_bytes, seconds=seconds
         )
@@ -537,6 +486,9 @@ class ProduceRun:
         """What became of the records where the run ended early; empty if none was read."""
         if not self._feed.read_records:
             return ""
+        if self._order.is_transactional:
+            others = self._feed.read_records - self._committed
+            return f"{_counted(self._committed)} committed, {others} read and not committed"
         statistics = self._statistics
         unknown = statistics.unknown_records
         others = self._feed.read_records - statistics.records - unknown

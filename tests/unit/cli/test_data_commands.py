@@ -48,6 +48,8 @@ USAGE = [
     (["produce", "t", "-D", r"\q"], r"Invalid value for -D: \q is no escape"),
     (["produce", "t", "--file", "/nowhere/x"], "'/nowhere/x' does not exist"),
     (["produce", "t", "--timeout", "0"], "0.0 is not in the range"),
+    (["produce", "t", "--transaction", "--acks", "1"], "transactions = True with acks = 1"),
+    (["produce", "t", "--transaction-records", "0"], "0 is not in the range"),
     (["produce", "t", "--max-request-size", "4 MB"], "'4 MB' is no number of bytes: write it like"),
     (["produce", "t", "--max-request-size", "1GiB"], "max_request_size = 1073741824"),
     (["consume"], "Missing argument 'TOPIC...'"),

@@ -10,7 +10,8 @@ import pytest
 import trio
 
 from raftmq.cli.data import produce_run as feeds
-from raftmq.cli.data.produce_run import Feed, LineShape, total_bytes
+from raftmq.cli.data.produce_run import Feed, total_bytes
+from raftmq.cli.data.record_lines import LineShape
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftmq.cli.data import produce_run
-from raftmq.cli.data.produce_run import LineShape, Splitter
+from raftmq.cli.data import record_lines
+from raftmq.cli.data.record_lines import LineShape, Splitter
 from raftmq.errors import MessageTooLarge
 
 
@@ -25,7 +25,7 @@ def test_wherever_the_blocks_end(blocks: list[bytes], delimiter: bytes) -> None:
 
 def test_an_endless_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is refused before it fills the memory; the message says what was waited for."""
-    monkeypatch.setattr(produce_run, "LINE_BYTES_MAX", 10)
+    monkeypatch.setattr(record_lines, "LINE_BYTES_MAX", 10)
     splitter = Splitter(b"\0")
     assert splitter.feed(b"12345\0" * 10) == [b"12345"] * 10
     assert splitter.feed(b"12345") == splitter.feed(b"12345") == []
@@ -43,7 +43,7 @@ def test_an_endless_line(monkeypatch: pytest.MonkeyPatch) -> None:
         (LineShape(None, b":", True), [("k", b"v:w"), (None, b"x"), (None, None), (None, None)]),
     ],
 )
-def test_keys(shape: LineShape, expected: list[produce_run.Row]) -> None:
+def test_keys(shape: LineShape, expected: list[record_lines.Row]) -> None:
     """The first delimiter of a line ends its key; a line without any has the key of all."""
     assert shape.rows([b"k:v:w", b"x", b":", b""]) == expected
     assert shape.has_key == any(key is not None for key, _ in expected)

@@ -1,0 +1,90 @@
+"""`raftmq produce --transaction`: all of the input, or so many records, count together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from raftmq.cli.data.produce_run import ProduceOrder, ProduceRun, order_of
+from raftmq.errors import ErrorCode, TransactionAborted
+from tests.unit.client.transactions.coordinator import committed_in, open_transactions
+from tests.unit.client.world import refused
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from raftmq.client.client import Client
+
+LINES = [f"{number:03}" for number in range(250)]
+
+
+def order(path: Path, **given: Any) -> ProduceOrder:
+    path.write_text("\n".join(LINES))
+    plain: dict[str, Any] = {
+        "key": None,
+        "key_delimiter": None,
+        "headers": (),
+        "tags": (),
+        "partition": None,
+        "files": (str(path),),
+        "delimiter": r"\n",
+        "is_null": False,
+        "acks": "all",
+        "compression": None,
+        "preset": None,
+        "max_request_size": None,
+        "transaction": None,
+        "transaction_records": None,
+        "transaction_timeout": 60.0,
+    }
+    return order_of("t", 120.0, **{**plain, **given})
+
+
+async def send(client: Client, run: ProduceRun, wanted: ProduceOrder) -> None:
+    async with client.producer(**wanted.options) as producer, trio.open_nursery() as nursery:
+        run._statistics = producer.statistics
+        nursery.start_soon(run._feed.run)
+        await run._send_in_transactions(producer)
+
+
+@pytest.mark.parametrize(
+    ("given", "commits"),
+    [
+        ({"transaction": ""}, 1),
+        ({"transaction": "etl"}, 1),
+        ({"transaction_records": 100}, 3),
+        ({"transaction": "etl", "transaction_records": 1}, 250),
+        ({"transaction_records": 1000}, 1),
+    ],
+)
+async def test_how_many_transactions(
+    autojump_clock: MockClock, tmp_path: Path, given: dict[str, Any], commits: int
+) -> None:
+    """All records in their order, in as many transactions as were asked for."""
+    wanted = order(tmp_path / "lines", **given)
+    run = ProduceRun(wanted, quiet=True)
+    async with open_transactions() as (coordinator, stage):
+        await send(stage.client, run, wanted)
+        assert committed_in(coordinator, stage.world) == LINES
+        assert len(coordinator.commits) == commits
+        assert ("etl" in coordinator.rows) == (
+            "transaction" in given and bool(given["transaction"])
+        )
+        assert run.fate() == "250 records committed, 0 read and not committed"
+
+
+async def test_one_fails(autojump_clock: MockClock, tmp_path: Path) -> None:
+    """Those before it stay; of its own nothing counts, and the summary says so."""
+    wanted = order(tmp_path / "lines", transaction_records=100)
+    run = ProduceRun(wanted, quiet=True)
+    async with open_transactions() as (coordinator, stage):
+        leader = stage.world.brokers[1]
+        leader.produces += [lambda turn: turn.carry_out(), refused(ErrorCode.INVALID_RECORD)]
+        with pytest.RaisesGroup(TransactionAborted, flatten_subgroups=True, allow_unwrapped=True):
+            await send(stage.client, run, wanted)
+        assert committed_in(coordinator, stage.world) == LINES[:100]
+        assert run.fate() == "100 records committed, 150 read and not committed"
