@@ -8,7 +8,7 @@ made by the client or the broker.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -23,16 +23,9 @@ if TYPE_CHECKING:
     from jepsen_like.workloads.generator import Send
     from raftmq.client.producer.delivery import Delivery
     from raftmq.client.producer.producer import Producer
+    from raftmq.client.transactions.transaction import Transaction
 
 HUNG_SECONDS = 5.0  # beyond delivery_timeout_ms, by when a producer promises an outcome
-
-
-class Enqueues(Protocol):
-    """A producer, or one of its transactions."""
-
-    async def enqueue(
-        self, topic: str, value: bytes, /, *, partition: int | None = None
-    ) -> Delivery: ...
 
 
 class Outcome(NamedTuple):
@@ -91,7 +84,9 @@ async def perform_send(
     return outcome.type
 
 
-async def results_of(bench: Bench, producer: Enqueues, operation: Send) -> list[int | RaftmqError]:
+async def results_of(
+    bench: Bench, producer: Producer | Transaction, operation: Send
+) -> list[int | RaftmqError]:
     """One for each value. An outcome that is later than promised is unknown, too."""
     results: list[int | RaftmqError] = []
     seconds = bench.settings.delivery_timeout_ms / 1000 + HUNG_SECONDS
@@ -104,7 +99,7 @@ async def results_of(bench: Bench, producer: Enqueues, operation: Send) -> list[
 
 
 async def _hand_in(
-    bench: Bench, producer: Enqueues, operation: Send
+    bench: Bench, producer: Producer | Transaction, operation: Send
 ) -> list[Delivery | RaftmqError]:
     topic, partition = split_key(operation.key)
     deliveries: list[Delivery | RaftmqError] = []

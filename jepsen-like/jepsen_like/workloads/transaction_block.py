@@ -8,7 +8,7 @@ the program goes on all the same, and asks for the commit.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -16,7 +16,7 @@ from jepsen_like.history.event import ACKS_ALL, Type
 from jepsen_like.workloads.generator import Send
 from jepsen_like.workloads.keys import decode_value, key_of, split_key
 from jepsen_like.workloads.polling import collect
-from jepsen_like.workloads.sending import Enqueues, error_text, outcome_of, results_of
+from jepsen_like.workloads.sending import error_text, outcome_of, results_of
 from jepsen_like.workloads.transaction_bench import GROUP
 from jepsen_like.workloads.transaction_plan import Copy, End, Poll
 from raftmq.errors import OutcomeUnknown, ProducerFenced, RaftmqError
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.batch import ConsumedBatch
     from raftmq.client.consumer.consumer import Consumer
     from raftmq.client.group.effects import Rebalance
+    from raftmq.client.producer.producer import Producer
+    from raftmq.client.transactions.transaction import Transaction
 
 POLL_SECONDS = 0.05  # of a reader that goes along
 COPY_SECONDS = 0.3  # for the group to hand something out
@@ -40,24 +42,6 @@ RESOLVE_CHANCE = 0.5  # that a program asks at once; else the next block finds o
 READER = "reader"  # its session: nothing sets its position
 
 logger = logging.getLogger(__name__)
-
-
-class BlockTransaction(Enqueues, Protocol):
-    """What a block needs of `producer.transaction()`."""
-
-    @property
-    def is_done(self) -> bool: ...
-    @property
-    def outcome(self) -> str | None: ...
-    async def __aenter__(self) -> Self: ...
-    async def __aexit__(self, *error: object) -> None: ...  # as of any block
-    async def abort(self) -> None: ...
-    async def resolve(self) -> str: ...
-    def commit_offsets(self, given: ConsumedBatch, /) -> None: ...
-
-
-class BlockProducer(Protocol):
-    def transaction(self, *, version: int | None = None) -> BlockTransaction: ...
 
 
 class Notes:
@@ -132,7 +116,7 @@ class BlockRun:
         notes: Notes,
         copies: Copies,
         *,
-        producer: BlockProducer,
+        producer: Producer,
         consumer: Consumer,
         before_end: Callable[[Block], Awaitable[None]],
         random: Random,
@@ -143,7 +127,7 @@ class BlockRun:
         self._batches = consumer.batches(max_records=COPY_RECORDS_MAX)
         self._number = -1
         self._has_begun = self._is_ending = False
-        self._in_doubt: tuple[int, BlockTransaction] | None = None
+        self._in_doubt: tuple[int, Transaction] | None = None
 
     async def run(self, block: Block, version: int | None) -> None:
         """
@@ -152,7 +136,7 @@ class BlockRun:
         """
         self._has_begun = self._is_ending = False
         self._copies.begin()
-        tx: BlockTransaction = self._producer.transaction(version=version)
+        tx: Transaction = self._producer.transaction(version=version)
         try:
             async with tx:
                 self._begin(tx, version)
@@ -167,14 +151,14 @@ class BlockRun:
         except RaftmqError as error:
             await self._on_error(tx, error)
 
-    def _begin(self, tx: BlockTransaction, version: int | None) -> None:
+    def _begin(self, tx: Transaction, version: int | None) -> None:
         self._tell_doubt()
         self._number, self._has_begun = next(self._shared.numbers), True
         told = {"tx": self._number, "version": version, "is_done": tx.is_done}
         self._notes.invoke("begin", told)
         self._notes.record(Type.OK, "begin", told)
 
-    async def _fill(self, tx: BlockTransaction, block: Block) -> None:
+    async def _fill(self, tx: Transaction, block: Block) -> None:
         for step in block.steps:
             await self._step(tx, step)
         await self._before_end(block)
@@ -191,7 +175,7 @@ class BlockRun:
 
     # -- steps -----------------------------------------------------------------------------
 
-    async def _step(self, tx: BlockTransaction, step: Step) -> None:
+    async def _step(self, tx: Transaction, step: Step) -> None:
         match step:
             case Poll():
                 await self._poll()
@@ -201,7 +185,7 @@ class BlockRun:
                 await self._send(tx, step.key, step.values)
 
     async def _send(
-        self, tx: BlockTransaction, key: str, count: int, of: list[list[object]] | None = None
+        self, tx: Transaction, key: str, count: int, of: list[list[object]] | None = None
     ) -> None:
         """An append that failed makes the whole transaction fail at its end, if the SDK is right:
         the program goes on, and asks for the commit.
@@ -231,7 +215,7 @@ class BlockRun:
         if polled.error is not None:
             raise polled.error
 
-    async def _copy(self, tx: BlockTransaction, key: str) -> None:
+    async def _copy(self, tx: Transaction, key: str) -> None:
         self._notes.invoke("poll", {"tx": self._number})
         batch: ConsumedBatch | None = None
         try:
@@ -252,7 +236,7 @@ class BlockRun:
 
     # -- what may come of it ---------------------------------------------------------------
 
-    async def _on_error(self, tx: BlockTransaction, error: RaftmqError) -> None:
+    async def _on_error(self, tx: Transaction, error: RaftmqError) -> None:
         """
         1. It never began.
         2. The program had an error within: the block was aborted by leaving it.
@@ -273,7 +257,7 @@ class BlockRun:
         if self._copies.firsts and tx.outcome == "aborted":
             self._copies.seek_back(self._consumer)
 
-    async def _ask(self, tx: BlockTransaction) -> None:
+    async def _ask(self, tx: Transaction) -> None:
         if not self._copies.firsts and self._random.random() >= RESOLVE_CHANCE:
             self._in_doubt = self._number, tx
             return

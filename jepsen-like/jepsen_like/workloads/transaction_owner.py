@@ -18,7 +18,7 @@ from jepsen_like.history.event import Type
 from jepsen_like.workloads.generator import END, Assign
 from jepsen_like.workloads.mortal_network import MortalNetwork
 from jepsen_like.workloads.transaction_bench import GROUP, TIMEOUT_MS
-from jepsen_like.workloads.transaction_block import BlockProducer, BlockRun, Copies, Notes
+from jepsen_like.workloads.transaction_block import BlockRun, Copies, Notes
 from jepsen_like.workloads.transaction_plan import End, draw_block
 from jepsen_like.workloads.worker import new_consumer
 from raftmq.client.client import Client, parse_bootstrap
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from jepsen_like.workloads.transaction_bench import TransactionBench
     from jepsen_like.workloads.transaction_plan import Block
     from raftmq.client.consumer.consumer import Consumer
+    from raftmq.client.producer.producer import Producer
 
 CRASH_SECONDS_MAX = 0.4  # from the begin of a block: before, while and after it is committed
 PAUSE_SECONDS = 1.3 * TIMEOUT_MS / 1000
@@ -122,20 +123,18 @@ class Owner:
             random=Random(self._random.getrandbits(64)),
         )
 
-    async def _open(self, client: Client, stack: AsyncExitStack) -> BlockProducer:
+    async def _open(self, client: Client, stack: AsyncExitStack) -> Producer:
         settings = self._bench.settings
-        options: dict[str, Any] = {
-            "transaction_id": self._name,
-            "transaction_timeout_ms": TIMEOUT_MS,
-            "linger_ms": 0,
-            "request_timeout_ms": settings.request_timeout_ms,
-            "delivery_timeout_ms": settings.delivery_timeout_ms,
-        }
-        made: Any = client.producer(**options)
-        producer: BlockProducer = made
+        producer: Producer = client.producer(
+            transaction_id=self._name,
+            transaction_timeout_ms=TIMEOUT_MS,
+            linger_ms=0,
+            request_timeout_ms=settings.request_timeout_ms,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+        )
         self._notes.invoke("open", {"id": self._name})
         try:
-            await stack.enter_async_context(made)
+            await stack.enter_async_context(producer)
         except RaftmqError as error:
             kind = Type.FAIL if error.definite else Type.INFO
             self._notes.record(kind, "open", error=error)
