@@ -28,7 +28,8 @@ def check(account: Account) -> list[Finding]:
     )
     of = account.transactions
     for one in of.happened:
-        _check_zombie(of, one, writes, ends)
+        if one.has_effects:  # else its SDK asked nobody
+            _check_zombie(of, one, writes, ends)
     _check_versions(of, versions)
     refused = sum(one.is_aborted and one.commit_asked < one.told_at for one in of.all)
     return [writes.finding(), ends.finding(commits_refused=refused), versions.finding()]

@@ -1,7 +1,8 @@
-"""A network of one program that can die: from then on nothing leaves it, and its connections end.
+"""A network of one program that can die, or whose requests arrive late.
 
 For a crash of a client within this process: whatever its tasks still try while they are cancelled,
-such as an abort or to leave a group, goes nowhere.
+such as an abort or to leave a group, goes nowhere. What is held is delivered later, in order, even
+if its program has given up meanwhile.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 class MortalNetwork:
     """Attributes:
     is_dead: nothing leaves any more.
+    is_holding: what leaves is on its way, and arrives later.
     """
 
     def __init__(self) -> None:
         self._network = AnyioTcpNetwork()
         self._streams: list[MortalStream] = []
-        self.is_dead = False
+        self.is_dead = self.is_holding = False
 
     async def dial(self, address: Address, /) -> MortalStream:
         if self.is_dead:
@@ -42,17 +44,54 @@ class MortalNetwork:
         for stream in self._streams:
             await stream.aclose()
 
+    async def hold(self, seconds: float) -> None:
+        """What is sent meanwhile arrives when that time is over."""
+        self.is_holding = True
+        try:
+            await trio.sleep(seconds)
+        finally:
+            self.is_holding = False
+        for stream in list(self._streams):
+            await stream.release()
+
 
 class MortalStream:
     def __init__(self, stream: Stream, network: MortalNetwork) -> None:
         self._stream, self._network = stream, network
+        self._held: list[bytes] = []
+        self._is_closed = False
+
+    @property
+    def _is_held(self) -> bool:
+        """Also while what was held is delivered: nothing overtakes it."""
+        return self._network.is_holding or bool(self._held)
 
     async def send(self, data: Buffer, /) -> None:
         await self._wait_alive()
-        await self._stream.send(data)
+        if self._is_held:
+            self._held.append(bytes(data))
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._stream.send(data)
 
     def send_now(self, data: Buffer, /) -> int:
-        return 0 if self._network.is_dead else self._stream.send_now(data)
+        if self._network.is_dead:
+            return 0
+        if self._is_held:
+            self._held.append(bytes(data))
+            return len(data)
+        return self._stream.send_now(data)
+
+    async def release(self) -> None:
+        """Deliver what is held, and close if that was asked meanwhile."""
+        try:
+            while self._held:
+                await self._stream.send(self._held[0])
+                self._held.pop(0)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            self._held.clear()
+        if self._is_closed:
+            await self._stream.aclose()
 
     async def receive(self, max_bytes: int, /) -> bytes:
         try:
@@ -62,7 +101,9 @@ class MortalStream:
             raise
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        self._is_closed = True
+        if self._network.is_dead or not self._is_held:
+            await self._stream.aclose()
 
     async def _wait_alive(self) -> None:
         if self._network.is_dead:

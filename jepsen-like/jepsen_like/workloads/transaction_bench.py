@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 GROUP = "copying"
 TIMEOUT_MS = 3_000  # of transactions: short, as what a crash leaves behind holds up readers so long
+# Of members: beyond the session, so that the group goes on while a commit is on its way.
+MEMBER_TIMEOUT_MS = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)

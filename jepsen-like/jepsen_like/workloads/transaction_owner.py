@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import AsyncExitStack
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import trio
 from jepsen_like.history.event import Type
 from jepsen_like.workloads.generator import END, Assign
 from jepsen_like.workloads.mortal_network import MortalNetwork
-from jepsen_like.workloads.transaction_bench import GROUP, TIMEOUT_MS
+from jepsen_like.workloads.transaction_bench import GROUP, MEMBER_TIMEOUT_MS, TIMEOUT_MS
 from jepsen_like.workloads.transaction_block import BlockRun, Copies, Notes
 from jepsen_like.workloads.transaction_plan import End, draw_block
 from jepsen_like.workloads.worker import new_consumer
@@ -36,6 +37,9 @@ PAUSE_SECONDS = 1.3 * TIMEOUT_MS / 1000
 OVERTAKEN_SECONDS_MAX = 5.0  # for the second owner to open the id
 CLOSE_SECONDS_MAX = 15.0
 SESSION_MS, HEARTBEAT_MS = 6_000, 1_500
+# Beyond the session, a rebalance, and a block of the next owner of its partitions.
+HELD_SECONDS = 10.0
+DELIVERY_MS = 15_000  # of members: a commit that is held is still waited for
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +107,7 @@ class Owner:
                 self._copies,
                 producer=producer,
                 consumer=reader,
-                before_end=self._before_end,
+                before_end=partial(self._before_end, nursery),
                 random=self._random,
             )
             while not stop.is_set() and self._blocks_left and not self.wants_next.is_set():
@@ -127,10 +131,10 @@ class Owner:
         settings = self._bench.settings
         producer: Producer = client.producer(
             transaction_id=self._name,
-            transaction_timeout_ms=TIMEOUT_MS,
+            transaction_timeout_ms=MEMBER_TIMEOUT_MS if self._is_copying else TIMEOUT_MS,
             linger_ms=0,
             request_timeout_ms=settings.request_timeout_ms,
-            delivery_timeout_ms=settings.delivery_timeout_ms,
+            delivery_timeout_ms=DELIVERY_MS if self._is_copying else settings.delivery_timeout_ms,
         )
         self._notes.invoke("open", {"id": self._name})
         try:
@@ -175,9 +179,12 @@ class Owner:
         with trio.CancelScope(shield=True):
             await self._network.die()
 
-    async def _before_end(self, block: Block) -> None:
+    async def _before_end(self, nursery: trio.Nursery, block: Block) -> None:
         if block.end is End.PAUSE:
             await trio.sleep(PAUSE_SECONDS)
+        elif block.end is End.HELD:
+            nursery.start_soon(self._network.hold, HELD_SECONDS)
+            await trio.lowlevel.checkpoint()
         elif block.end is End.OVERTAKEN:
             self.wants_next.set()
             with trio.move_on_after(OVERTAKEN_SECONDS_MAX):

@@ -25,11 +25,13 @@ class End(Enum):
     ABORT = "abort"
     CRASH = "crash"  # nothing more leaves the program
     PAUSE = "pause"  # beyond the timeout, then the commit is tried
+    HELD = "held"  # the commit arrives when the group has gone on without its member
     OVERTAKEN = "overtaken"  # another owner opens the id, then it goes on and commits
 
 
 # In a hundred.
 _ENDS = {End.COMMIT: 78, End.ABORT: 11, End.CRASH: 4, End.PAUSE: 1, End.OVERTAKEN: 6}
+_COPYING_ENDS = {End.COMMIT: 76, End.ABORT: 11, End.CRASH: 4, End.HELD: 3, End.OVERTAKEN: 6}
 
 
 class Send(NamedTuple):
@@ -66,7 +68,8 @@ def draw_block(
         inputs, outputs: keys: what copying blocks read, and what they write. Others write to both.
         is_copying: of a member of the group.
     """
-    end = random.choices(list(_ENDS), list(_ENDS.values()))[0]
+    ends = _COPYING_ENDS if is_copying else _ENDS
+    end = random.choices(list(ends), list(ends.values()))[0]
     if is_copying:  # each result belongs to an input: there is nothing to send but those
         count = random.randint(1, COPIES_MAX)
         return Block(tuple(Copy(random.choice(outputs)) for _ in range(count)), end)

@@ -11,6 +11,7 @@ from jepsen_like.checkers.activity import Demands
 from jepsen_like.checkers.transaction_activity import TransactionCounts
 from jepsen_like.checkers.verdict import OF_TRANSACTIONS, Result, judge
 from tests.jepsen_like.checkers.plants import Tampered
+from tests.jepsen_like.checkers.script import Script
 from tests.jepsen_like.checkers.transaction_model import clean_transaction_history
 from tests.jepsen_like.checkers.transaction_plants import TRANSACTION_PLANTS
 
@@ -75,3 +76,17 @@ def test_too_few_transactions_prove_nothing() -> None:
     decided, installed = verdict.reasons
     assert decided.endswith("transactions were decided, 1000 are wanted")
     assert installed == "0 snapshots of the quorum were installed, 5 are wanted"
+
+
+def test_what_asks_nobody_may_come_from_a_replaced_owner() -> None:
+    """A block in which nothing was sent is committed by the SDK alone."""
+    script = Script()
+    for process in (1, 2):
+        if process == 2:
+            script.begin(1, "begin", {"tx": 1, "version": None})
+            script.end(1, "begin", {"tx": 1, "version": None})
+        script.begin(process, "open", {"id": "a"})
+        script.end(process, "open", {"id": "a"})
+    script.begin(1, "end", {"tx": 1, "commit": True, "offsets": []})
+    script.end(1, "end", {"outcome": "committed"})
+    assert script.found() == {}
