@@ -124,26 +124,33 @@ class TransactionSession:
         return self._verdict
 
     async def settle(self) -> None:
-        """Learn what became of the transaction before, if that is not known.
+        """Learn what became of the transaction before, if that is not known. A commit that a group
+        refuses now leaves it open: it is aborted then.
 
         Raises:
             ProducerFenced: another producer has the id. Definite.
             RaftmqError: no coordinator has said it.
         """
+        machine = self.machine
         self.check_fenced()
-        if self.machine.phase is TransactionPhase.MUST_ABORT:
-            self.machine.ask_abort()
-        if not self.machine.is_asked:
-            return
+        try:
+            while machine.is_asked or machine.phase is TransactionPhase.MUST_ABORT:
+                if not machine.is_asked:
+                    machine.ask_abort()
+                await self._settle_once()
+        finally:
+            if self._verdict is not None:
+                self._verdict.is_committed = machine.is_committed
+        self.check_fenced()
+
+    async def _settle_once(self) -> None:
         try:
             await self._ask_end(deadline=self._deadline())
         # It is known now, or nobody knows it any more; `outcome` of that transaction says which.
         except (TransactionAborted, OutcomeUnknown) as error:
+            if self.machine.phase is TransactionPhase.UNKNOWN:  # still no answer
+                raise
             logger.info("%s: what became of it: %s", self.machine, error)
-        finally:
-            if self._verdict is not None:
-                self._verdict.is_committed = self.machine.is_committed
-        self.check_fenced()
 
     def is_committed_version(self, version: int) -> bool:
         return version != ABSENT and version <= self.machine.last_version

@@ -334,6 +334,27 @@ async def test_offsets(autojump_clock: MockClock) -> None:
         assert coordinator.offsets == {"billing": {0: 42}}
 
 
+async def test_a_group_refuses_what_had_no_answer(autojump_clock: MockClock) -> None:
+    """The next transaction asks again; it says so while there is no answer, and where the group
+    refuses now, the one before is aborted first."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        options = {**ID, "request_timeout_ms": 1000, "delivery_timeout_ms": 3000}
+        async with client.producer(**options) as producer:
+            coordinator.ends += [lost] * 40
+            with pytest.raises(OutcomeUnknown):  # noqa: PT012  # the block
+                async with producer.transaction() as tx:
+                    await tx.send("t", "a")
+                    tx.commit_offsets({("t", 0): 42}, group="billing")
+            with pytest.raises(OutcomeUnknown):
+                async with producer.transaction():
+                    pass
+            coordinator.ends[:] = [refused(ErrorCode.ILLEGAL_GENERATION)]
+            async with producer.transaction() as following:
+                await following.send("t", "b")
+            assert (tx.outcome, following.outcome) == ("aborted", "committed")
+        assert (coordinator.offsets, committed_in(coordinator, world)) == ({}, ["b"])
+
+
 async def test_a_group_refuses(autojump_clock: MockClock) -> None:
     """Asked once more, then aborted with that reason."""
     async with open_transactions() as (coordinator, (world, _, client)):
