@@ -20,16 +20,22 @@ from typing import TYPE_CHECKING
 
 from jepsen_like.nodes.control_page import ControlPage
 from jepsen_like.nodes.controlled_files import ControlledFiles
+from raftmq.broker import broker
 from raftmq.broker.broker import NodeEnvironment
 from raftmq.broker.groups import offset_requests
 from raftmq.cli.main import main as raftmq
 from raftmq.cli.nodes import broker_run
+from raftmq.metadata.raft.engine.timing import QuorumLimits
+from raftmq.metadata.raft.settings import QuorumSettings
 from raftmq.partition.storage import directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
+# A snapshot of the quorum each half minute or so, and entries for a few seconds below it: so that
+# nodes which were away get a snapshot, and miss the changes in between.
+QUORUM_LIMITS = QuorumLimits(snapshot_entries=500, trailing_entries=100)
 LOOK_SECONDS = 2.0  # between retention checks, in place of minutes: see `govern`
 _PR_SET_PDEATHSIG = 1
 
@@ -58,10 +64,11 @@ def govern(page: ControlPage) -> None:
     """Nodes in this process use the page's clock and syncs.
 
     Retention is checked so often that a wrong clock, if it were believed, would delete records
-    within a run.
+    within a run; the quorum takes snapshots so often that some are installed.
     """
     host = partial(NodeEnvironment, files=ControlledFiles(page), now_ms=partial(now_ms, page))
     _replace(broker_run, "NodeEnvironment", host)
+    _replace(broker, "QuorumSettings", partial(QuorumSettings, limits=QUORUM_LIMITS))
     _replace(directory, "RETENTION_CHECK_INTERVAL", LOOK_SECONDS)
     _replace(offset_requests, "LOOK_SECONDS", LOOK_SECONDS)
 
