@@ -54,6 +54,18 @@ def outcome_of(image: MetadataImage, producer_id: int, producer_epoch: int) -> T
     return _ahead(ahead, EPOCHS_AHEAD_MAX)
 
 
+def lists_partition(
+    image: MetadataImage, producer_id: int, producer_epoch: int, partition: tuple[bytes, int]
+) -> bool:
+    """Whether the commit of that transaction is kept for the sake of that partition."""
+    state = image.transactions.get(image.transaction_ids.get(producer_id, ""))
+    return any(
+        (commit.producer_id, commit.producer_epoch) == (producer_id, producer_epoch)
+        and partition in commit.partitions
+        for commit in (state.settling if state is not None else ())
+    )
+
+
 def _of_no_id(distance: int) -> TransactionOutcome:
     if distance < 0:
         return TransactionOutcome.ABORTED

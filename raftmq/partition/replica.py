@@ -49,6 +49,7 @@ from raftmq.partition.leader import (
     before_leading,
 )
 from raftmq.partition.replica_environment import PartitionTransaction
+from raftmq.wire.batch.control import ControlType
 from raftmq.wire.batch.header import iter_batches
 from raftmq.wire.bodies import ACKS_ALL
 
@@ -537,6 +538,9 @@ class Replica:
                 now_ms=self._directory.now_ms(),
                 now=trio.current_time(),
             )
+            for producer_id, producer_epoch, kind in wanted:
+                if kind is ControlType.COMMIT:
+                    self._environment.on_commit(self.key, producer_id, producer_epoch)
             self._on_appended(self.leader)
 
     def _outcome_or_aborted(self, producer_id: int, producer_epoch: int) -> TransactionOutcome:

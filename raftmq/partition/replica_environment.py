@@ -81,3 +81,5 @@ class ReplicaEnvironment(NamedTuple):
     outcome: OutcomeOf = no_transactions
     # As the leader it has something open of that producer: to be resolved once it is decided.
     on_open: Callable[[PartitionKey, int], None] = lambda _key, _producer_id: None
+    # As the leader it has appended the marker of a commit, of that producer id and epoch.
+    on_commit: Callable[[PartitionKey, int, int], None] = lambda _key, _producer_id, _epoch: None

@@ -31,7 +31,7 @@ from raftmq.metadata.cluster_events import counted
 from raftmq.metadata.commands import PartitionId, RecoveryState
 from raftmq.metadata.delta import BecomeFollower, BecomeLeader, LetGo, duties, duty_of
 from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind
-from raftmq.metadata.transactions import outcome_of
+from raftmq.metadata.transactions import lists_partition, outcome_of
 from raftmq.partition.leader import NO_LEADER, Assignment
 from raftmq.partition.replica import Replica
 from raftmq.partition.replica_environment import PartitionKey, ReplicaEnvironment
@@ -215,6 +215,7 @@ class Replicas:
             self.rot_watch.doubt,
             self.outcome,
             self.open_transactions.note,
+            self._check_listed,
         )
 
     def _propose(self, key: PartitionKey, proposal: ProposeIsr) -> None:
@@ -272,6 +273,12 @@ class Replicas:
     def outcome(self, producer_id: int, producer_epoch: int) -> TransactionOutcome:
         """What became of a transaction, by the newest metadata: these never go back."""
         return outcome_of(self._quorum.image, producer_id, producer_epoch)
+
+    def _check_listed(self, key: PartitionKey, producer_id: int, producer_epoch: int) -> None:
+        """The list of a commit says how long it is kept: this partition was lucky to see it."""
+        if not lists_partition(self._quorum.image, producer_id, producer_epoch, key):
+            what = "a commit does not list its partition: log=%s producer_id=%d epoch=%d"
+            logger.error(what, self._replicas[key].log.name, producer_id, producer_epoch)
 
     def ailing(self) -> list[Replica]:
         """Replicas whose logs are damaged, rotten somewhere, or offline, as on a full disk."""

@@ -137,6 +137,23 @@ async def test_what_the_index_lacks_is_found_all_the_same(
         assert "decided transactions were still open" in caplog.text
 
 
+async def test_a_commit_that_does_not_list_a_partition_is_told(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client's mistake, which loses records where a leader hears of it too late."""
+    async with leading(partitions=2) as (cluster, node):
+        replicas = [node.replicas.get(TOPIC_ID, number) for number in range(2)]
+        producer = await open_id(cluster)
+        for replica in replicas:
+            producer.send(replica)
+        await end(cluster, producer, partitions=(0,))
+        await settle()
+        assert [markers(one)[0][1] for one in replicas] == [ControlType.COMMIT] * 2
+        told = [one.message for one in caplog.records if "does not list" in one.message]
+        assert len(told) == 1
+        assert f"log={replicas[1].log.name} producer_id={producer.producer_id}" in told[0]
+
+
 async def test_a_new_leader_knows_what_is_open(autojump_clock: MockClock) -> None:
     """What its log has open, and the metadata, too, is ended when it is decided."""
     async with leading() as (cluster, node):
