@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from raftmq.errors import InvalidConfig
 from raftmq.rpc.protocol import format_address
+from raftmq.sync.client import connect
 from raftmq.sync.loop import LoopThread
 from raftmq.testing.nodes import Nodes, open_nodes
 from raftmq.wire.messages.cluster import VOTERS_MAX
@@ -100,6 +101,23 @@ class Server:
             InvalidRequest: it does not run, or there is none with this id.
         """
         self._thread.ask(lambda nodes: nodes.kill(node_id))
+
+    def abort_transaction(self, transaction_id: str) -> None:
+        """Abort what is open under the id, as operators do: its producer gets TransactionAborted
+        where it sends next, or at the end of the transaction.
+
+        Raises:
+            UnknownTransaction: no producer has opened the id.
+        """
+        with connect(self.bootstrap) as client:
+            client.admin.abort_transaction(transaction_id)
+
+    def fence_transaction(self, transaction_id: str) -> None:
+        """Open the id as another process does: what is open under it is aborted, and its producer
+        gets ProducerFenced for good.
+        """
+        with connect(self.bootstrap) as client, client.producer(transaction_id=transaction_id):
+            pass  # opening it is enough
 
     def wait_ready(self) -> None:
         """Wait until every node that runs knows that all nodes that run are active.
