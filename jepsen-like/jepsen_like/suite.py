@@ -64,7 +64,7 @@ def _reruns(*kinds: str, seconds: float) -> RunSettings:
 
 def _transactions(*kinds: str, seconds: float, pace: float = 4.0) -> RunSettings:
     return RunSettings(
-        workload="transactions", nemesis=kinds, time_limit=seconds, pace=pace, processes=24
+        workload="transactions", nemesis=kinds, time_limit=seconds, pace=pace, processes=12
     )
 
 

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-# A snapshot of the quorum each half minute or so, and entries for a few seconds below it: so that
+# A snapshot of the quorum each ten seconds or so, and entries for a few seconds below it: so that
 # nodes which were away get a snapshot, and miss the changes in between.
-QUORUM_LIMITS = QuorumLimits(snapshot_entries=500, trailing_entries=100)
+QUORUM_LIMITS = QuorumLimits(snapshot_entries=200, trailing_entries=50)
 LOOK_SECONDS = 2.0  # between retention checks, in place of minutes: see `govern`
 _PR_SET_PDEATHSIG = 1
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from raftmq.client.transactions.transaction import Transaction
 
 POLL_SECONDS = 0.05  # of a reader that goes along
-COPY_SECONDS = 0.3  # for the group to hand something out
+COPY_SECONDS = 1.0  # for the group to hand something out
 COPY_RECORDS_MAX = 50
 RESOLVE_CHANCE = 0.5  # that a program asks at once; else the next block finds out
 READER = "reader"  # its session: nothing sets its position

@@ -39,6 +39,8 @@ TOPICS, PARTITIONS = 2, 4
 READERS = (COMMITTED, COMMITTED, UNCOMMITTED)
 BLOCKS_MAX = 200  # of one owner: then another producer opens the id in order
 COPYING, VERSIONS = 0, 1  # of three places, what the first and the second do
+# Each life of one is another member: with more of them, the group does nothing but rebalance.
+COPYING_MAX = 3
 TOPIC_SECONDS_MAX = 10.0  # to create a topic in a healthy cluster
 PAUSE_SECONDS = 0.2  # until the next owner begins
 
@@ -135,8 +137,11 @@ class TransactionsWorkload:
     # -- owners ----------------------------------------------------------------------------
 
     @staticmethod
-    def _name(place: int) -> str:
-        return f"{'copy' if place % 3 == COPYING else 'block'}-{place}"
+    def _is_copying(place: int) -> bool:
+        return place % 3 == COPYING and place < 3 * COPYING_MAX
+
+    def _name(self, place: int) -> str:
+        return f"{'copy' if self._is_copying(place) else 'block'}-{place}"
 
     async def _run_owners(self, place: int, stop: Stop) -> None:
         """One after the other; one that wants to be overtaken goes on beside its successor."""
@@ -148,7 +153,7 @@ class TransactionsWorkload:
                     self._shared,
                     self._name(place),
                     pace,
-                    is_copying=place % 3 == COPYING,
+                    is_copying=self._is_copying(place),
                     has_versions=place % 3 == VERSIONS,
                     blocks_max=BLOCKS_MAX,
                 )
