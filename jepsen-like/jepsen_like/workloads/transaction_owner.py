@@ -182,7 +182,7 @@ class Owner:
     async def _before_end(self, nursery: trio.Nursery, block: Block) -> None:
         if block.end is End.PAUSE:
             await trio.sleep(PAUSE_SECONDS)
-        elif block.end is End.HELD:
+        elif block.end is End.HELD and self._copies.ends:  # else there is nothing to commit
             nursery.start_soon(self._network.hold, HELD_SECONDS)
             await trio.lowlevel.checkpoint()
         elif block.end is End.OVERTAKEN:

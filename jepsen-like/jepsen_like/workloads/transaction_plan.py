@@ -31,7 +31,7 @@ class End(Enum):
 
 # In a hundred.
 _ENDS = {End.COMMIT: 78, End.ABORT: 11, End.CRASH: 4, End.PAUSE: 1, End.OVERTAKEN: 6}
-_COPYING_ENDS = {End.COMMIT: 76, End.ABORT: 11, End.CRASH: 4, End.HELD: 3, End.OVERTAKEN: 6}
+_COPYING_ENDS = {End.COMMIT: 70, End.ABORT: 10, End.CRASH: 4, End.HELD: 12, End.OVERTAKEN: 4}
 
 
 class Send(NamedTuple):
