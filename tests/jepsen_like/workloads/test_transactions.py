@@ -53,6 +53,8 @@ async def test_owners_that_are_broken_off_and_replaced_tear_nothing() -> None:
     assert verdict.result is Result.PASS, str(verdict)
     assert verdict.not_looked_at.isdisjoint(OF_TRANSACTIONS)
     assert verdict.figures["decisions"] > verdict.figures["aborts"] > 0
+    (effects,) = (found for found in verdict.findings if found.name == "duplicate-effect")
+    assert effects.figures["results seen"] > 0
 
 
 def has_all(events: list[Event]) -> bool:
