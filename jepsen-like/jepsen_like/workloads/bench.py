@@ -15,12 +15,14 @@ import trio
 from jepsen_like.workloads.keys import ACKS
 from jepsen_like.workloads.seen import Seen
 from raftmq.client.client import Client, parse_bootstrap
+from raftmq.client.network.network import AnyioTcpNetwork
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from jepsen_like.history.recorder import Recorder
     from jepsen_like.workloads.keys import Keys
+    from raftmq.client.network.network import AnyioNetwork
 
 
 class Stop(Protocol):
@@ -83,15 +85,24 @@ class Bench:
     numbers: Iterator[int] = field(default_factory=count)
     seen: Seen = field(default_factory=Seen)
 
-    def new_client(self, name: str) -> Client:
+    def new_network(self, _name: str) -> AnyioNetwork:
+        """Of the client of that name."""
+        return AnyioTcpNetwork()
+
+    def new_client(self, name: str, network: AnyioNetwork | None = None) -> Client:
         """With connections of its own."""
-        return new_client(self.bootstrap, name, self.random)
+        return new_client(self.bootstrap, name, self.random, network)
 
 
-def new_client(bootstrap: str | Sequence[str], name: str, random: Random) -> Client:
-    chance = Random(random.getrandbits(64))
+def new_client(
+    bootstrap: str | Sequence[str], name: str, random: Random, network: AnyioNetwork | None = None
+) -> Client:
     return Client(
-        parse_bootstrap(bootstrap), client_id=name, connect_timeout_ms=5_000, random=chance
+        parse_bootstrap(bootstrap),
+        client_id=name,
+        connect_timeout_ms=5_000,
+        network=network,
+        random=Random(random.getrandbits(64)),
     )
 
 

@@ -15,19 +15,21 @@ import trio
 from raftmq.client.network.network import AnyioTcpNetwork
 
 if TYPE_CHECKING:
-    from raftmq.client.network.network import Stream
+    from raftmq.client.network.network import AnyioNetwork, Stream
     from raftmq.model import Address
     from raftmq.wire.batch.header import Buffer
 
 
 class MortalNetwork:
-    """Attributes:
-    is_dead: nothing leaves any more.
-    is_holding: what leaves is on its way, and arrives later.
+    """`network`: that of its machine.
+
+    Attributes:
+        is_dead: nothing leaves any more.
+        is_holding: what leaves is on its way, and arrives later.
     """
 
-    def __init__(self) -> None:
-        self._network = AnyioTcpNetwork()
+    def __init__(self, network: AnyioNetwork | None = None) -> None:
+        self._network = network or AnyioTcpNetwork()
         self._streams: list[MortalStream] = []
         self.is_dead = self.is_holding = False
 

@@ -22,13 +22,13 @@ from jepsen_like.workloads.transaction_bench import GROUP, MEMBER_TIMEOUT_MS, TI
 from jepsen_like.workloads.transaction_block import BlockRun, Copies, Notes
 from jepsen_like.workloads.transaction_plan import End, draw_block
 from jepsen_like.workloads.worker import new_consumer
-from raftmq.client.client import Client, parse_bootstrap
 from raftmq.errors import RaftmqError
 
 if TYPE_CHECKING:
     from jepsen_like.workloads.bench import Pace, Stop
     from jepsen_like.workloads.transaction_bench import TransactionBench
     from jepsen_like.workloads.transaction_plan import Block
+    from raftmq.client.client import Client
     from raftmq.client.consumer.consumer import Consumer
     from raftmq.client.producer.producer import Producer
 
@@ -70,7 +70,7 @@ class Owner:
         self._is_copying, self._has_versions = is_copying, has_versions
         self._blocks_left = blocks_max
         self._random = Random(self._bench.random.getrandbits(64))
-        self._network = MortalNetwork()
+        self._network = MortalNetwork(self._bench.new_network(name))
         self._notes = Notes(self._bench, self._network)
         self._scope = trio.CancelScope()
         self.has_opened, self.wants_next = trio.Event(), trio.Event()
@@ -91,7 +91,9 @@ class Owner:
 
     async def _work(self, stop: Stop, nursery: trio.Nursery) -> None:
         async with AsyncExitStack() as stack:
-            client = await stack.enter_async_context(self._new_client())
+            client = await stack.enter_async_context(
+                self._bench.new_client(self._name, self._network)
+            )
             producer = await self._open(client, stack)
             self.has_opened.set()
             everything = (*self._shared.inputs, *self._shared.outputs)
@@ -117,15 +119,6 @@ class Owner:
             self._scope.deadline = trio.current_time() + CLOSE_SECONDS_MAX
 
     # -- what it uses ----------------------------------------------------------------------
-
-    def _new_client(self) -> Client:
-        return Client(
-            parse_bootstrap(self._bench.bootstrap),
-            client_id=self._name,
-            connect_timeout_ms=5_000,
-            network=self._network,
-            random=Random(self._random.getrandbits(64)),
-        )
 
     async def _open(self, client: Client, stack: AsyncExitStack) -> Producer:
         settings = self._bench.settings

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from jepsen_like.history.event import WATCH, Type
-from jepsen_like.workloads.bench import Bench, Pace, QueueSettings, wait_stop
+from jepsen_like.workloads.bench import Bench, QueueSettings
 from jepsen_like.workloads.coordinators import watch_coordinators
 from jepsen_like.workloads.final import read_everything
 from jepsen_like.workloads.generator import COMMITTED, UNCOMMITTED
@@ -24,7 +24,7 @@ from jepsen_like.workloads.pulse import run_pulses
 from jepsen_like.workloads.readers import run_reader
 from jepsen_like.workloads.transaction_bench import GROUP, TransactionBench
 from jepsen_like.workloads.transaction_end import look_at_the_end
-from jepsen_like.workloads.transaction_owner import Owner
+from jepsen_like.workloads.transaction_owners import name_of, run_owners
 from jepsen_like.workloads.view import LiveView
 from jepsen_like.workloads.watcher import Watcher
 
@@ -37,12 +37,7 @@ if TYPE_CHECKING:
 
 TOPICS, PARTITIONS = 2, 4
 READERS = (COMMITTED, COMMITTED, UNCOMMITTED)
-BLOCKS_MAX = 200  # of one owner: then another producer opens the id in order
-COPYING, VERSIONS = 0, 1  # of three places, what the first and the second do
-# Each life of one is another member: with more of them, the group does nothing but rebalance.
-COPYING_MAX = 3
 TOPIC_SECONDS_MAX = 10.0  # to create a topic in a healthy cluster
-PAUSE_SECONDS = 0.2  # until the next owner begins
 
 
 class TransactionsWorkload:
@@ -110,7 +105,7 @@ class TransactionsWorkload:
 
     async def run(self, stop: Stop) -> None:
         """Until `stop` is set; then the blocks under way are ended."""
-        names = [self._name(place) for place in range(self._settings.processes)]
+        names = [name_of(place) for place in range(self._settings.processes)]
         async with trio.open_nursery() as nursery:
             start = nursery.start_soon
             start(self._new_watcher().run, stop)
@@ -120,7 +115,7 @@ class TransactionsWorkload:
             for number, level in enumerate(READERS):
                 start(self._read, f"reader-{number}", level, stop)
             for place in range(self._settings.processes):
-                start(self._run_owners, place, stop)
+                start(run_owners, self._shared, place, stop)
 
     async def final(self) -> None:
         await look_at_the_end(self._bench, self._names)
@@ -133,39 +128,6 @@ class TransactionsWorkload:
 
     async def _read_finally(self, name: str, level: str) -> None:
         await read_everything(self._bench, name, level=level)
-
-    # -- owners ----------------------------------------------------------------------------
-
-    @staticmethod
-    def _is_copying(place: int) -> bool:
-        return place % 3 == COPYING and place < 3 * COPYING_MAX
-
-    def _name(self, place: int) -> str:
-        return f"{'copy' if self._is_copying(place) else 'block'}-{place}"
-
-    async def _run_owners(self, place: int, stop: Stop) -> None:
-        """One after the other; one that wants to be overtaken goes on beside its successor."""
-        pace = Pace(self._random(), self._settings.processes / self._settings.rate)
-        before: Owner | None = None
-        async with trio.open_nursery() as lives:
-            while not stop.is_set():
-                owner = Owner(
-                    self._shared,
-                    self._name(place),
-                    pace,
-                    is_copying=self._is_copying(place),
-                    has_versions=place % 3 == VERSIONS,
-                    blocks_max=BLOCKS_MAX,
-                )
-                lives.start_soon(owner.live, stop)
-                await owner.has_opened.wait()
-                if before is not None:
-                    before.successor_opened.set()
-                before = owner
-                await owner.wants_next.wait()
-                await wait_stop(stop, PAUSE_SECONDS)
-            if before is not None:
-                before.successor_opened.set()
 
     def _new_watcher(self) -> Watcher:
         return Watcher(

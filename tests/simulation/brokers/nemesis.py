@@ -19,10 +19,12 @@ from tests.simulation.nemesis import Nemesis
 
 if TYPE_CHECKING:
     from tests.simulation.brokers.world import World
+    from tests.simulation.nemesis import Family
 
 
-def nemesis_of(world: World) -> Nemesis:
-    injector = BrokerInjector(world)
+def nemesis_of(world: World, injector: BrokerInjector | None = None, *more: Family) -> Nemesis:
+    """`more`: faults of worlds of another kind, which use the same injector."""
+    injector = injector or BrokerInjector(world)
     crashes = CrashFaults(world, injector)
     roles = RoleFaults(world, injector, crashes)
     disks = BrokerDiskFaults(world, injector, crashes)
@@ -40,4 +42,5 @@ def nemesis_of(world: World) -> Nemesis:
         FaultScripts(world, injector, crashes, disks, topics).faults,
         GroupFaults(world, injector, crashes, roles).faults,
         TaskFaults(world, injector, crashes, roles).faults,
+        *more,
     )

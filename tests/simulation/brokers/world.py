@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from raftmq.metadata.image import MetadataImage, PartitionState
     from tests.simulation.brokers.plan import Plan, TopicPlan
+    from tests.simulation.nemesis import Nemesis
 
     Scenario: TypeAlias = Callable[[], Awaitable[None]]
 
@@ -83,15 +84,15 @@ class World(SimulatedWorld):
         scenario: Scenario | None = None,
     ) -> None:
         """`scenario`: what is done in place of faults and clients that the seed draws."""
-        super().__init__(seed, draw_plan(seed, seconds, kinds), wanted=kinds)
-        self.history, self._history_file = History(self), history_file
+        super().__init__(seed, self._draw_plan(seed, seconds, kinds), wanted=kinds)
+        self.history, self._history_file = self._new_history(), history_file
         self._scenario = scenario or self._inject_faults
         self.ledger = Ledger(self.history)
         voters = range(1, self.plan.voter_count + 1)
         self.voter_addresses = {voter: Address(f"n{voter}", 9000) for voter in voters}
         self.hosts = [BrokerHost(self, number + 1) for number in range(self.plan.broker_count)]
         self.voters = [host for host in self.hosts if host.is_voter]
-        self.nemesis = nemesis_of(self)
+        self.nemesis = self._new_nemesis()
         self.operator = Operator(self, "operator")
         self.topics: dict[str, int] = {}
         self.formats: dict[str, RecordFormat] = {}
@@ -106,6 +107,17 @@ class World(SimulatedWorld):
         self.is_repaired = False
         self.end_seconds = 0.0
         self._probes = 0
+
+    # What worlds of another kind have in place of this
+
+    def _draw_plan(self, seed: int, seconds: float, kinds: tuple[str, ...]) -> Plan:
+        return draw_plan(seed, seconds, kinds)
+
+    def _new_history(self) -> History:
+        return History(self)
+
+    def _new_nemesis(self) -> Nemesis:
+        return nemesis_of(self)
 
     # Telling
 

@@ -61,9 +61,17 @@ def _read(files: OsFiles, folder: Path) -> dict[str, Any]:
         if isinstance(found, str):
             found_all.setdefault("damage", []).append(found)
         else:
-            found_all["batches"].append(batch_of(found))
-            _note_transaction(found_all, RecordBatch.decode(found))
+            add_batch(found_all, found)
     return {"log_start": _log_start(files, folder), **found_all}
+
+
+def add_batch(found_all: dict[str, list[Any]], data: bytes) -> None:
+    """One whole batch to what an event of a replica tells: "batches", "transactional", "markers".
+
+    `found_all`: with its "batches".
+    """
+    found_all["batches"].append(batch_of(data))
+    _note_transaction(found_all, RecordBatch.decode(data))
 
 
 def _note_transaction(found_all: dict[str, list[Any]], batch: RecordBatch) -> None:

@@ -1,0 +1,78 @@
+"""The plan of a world of transactions, drawn from its seed: topics, owners of ids, their pace.
+
+Owns the draw. The rest (brokers, network, timing, kinds of faults) is drawn as for any world of
+brokers. Clients are those of the transactions alone, and what faults do to topics is left out:
+nothing is ever deleted, so that every record of every transaction can be judged at the end.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.simulation.brokers.group_plan import GROUP_KINDS
+from tests.simulation.brokers.plan import TOPIC_KINDS, draw_plan, draw_topic
+from tests.simulation.brokers.task_plan import TASK_KINDS
+
+if TYPE_CHECKING:
+    from tests.simulation.brokers.plan import Plan
+
+TRANSACTION_KINDS = (
+    "kill_decider", "decider_off_brokers", "pause_decider", "kill_open", "kill_both",
+    "power_of_open", "kill_decided", "late_metadata", "still_metadata", "rot", "wrong_clock",
+)  # fmt: skip
+UNFIT_KINDS = frozenset({*TOPIC_KINDS, *GROUP_KINDS, *TASK_KINDS, "trimmed"})
+SEGMENTS = ("1024", "8192", "1000000")  # of the smallest, each transaction spans several
+
+
+class TransactionsPlan(NamedTuple):
+    """Attributes:
+    id_count: a third of them copy, a third has versions.
+    blocks_per_second: of all of them together.
+    pulse_count: of producers without transactions.
+    reader_count: of readers of committed records, beside one of all records.
+    """
+
+    id_count: int
+    blocks_per_second: float
+    pulse_count: int
+    reader_count: int
+    padding_bytes: int
+
+
+def draw_transactions(seed: int) -> TransactionsPlan:
+    random = Random(f"{seed}/ids")
+    return TransactionsPlan(
+        id_count=random.choice((3, 4, 6)),
+        blocks_per_second=random.choice((4.0, 8.0)),
+        pulse_count=random.choice((0, 1)),
+        reader_count=random.choice((1, 2)),
+        padding_bytes=random.choice((0, 0, 300)),
+    )
+
+
+def draw_transaction_world(seed: int, seconds: float, wanted: tuple[str, ...]) -> Plan:
+    """With the faults that are `wanted`, if any, instead of those that the seed draws."""
+    plan = draw_plan(seed, seconds, wanted)
+    random = Random(f"{seed}/transactions")
+    topic = draw_topic(random, plan.broker_count, durability="fsync")
+    kept = {key: value for key, value in topic.configs.items() if "retention" not in key}
+    configs = {**kept, "record.format": "columns", "segment.bytes": random.choice(SEGMENTS)}
+    topic = topic._replace(
+        partition_count=random.choice((2, 3)),
+        replication_factor=min(3, plan.broker_count),
+        configs=configs,
+    )
+    kinds = tuple(kind for kind in plan.kinds if kind not in UNFIT_KINDS)
+    if not wanted:
+        kinds += tuple(random.sample(TRANSACTION_KINDS, random.randint(3, 8)))
+    return plan._replace(
+        topics=(topic, topic),
+        kinds=kinds or ("kill",),
+        producer_count=0,
+        consumer_count=0,
+        sdk_producer_count=0,
+        sdk_consumer_count=0,
+        groups=(),
+        tasks=(),
+    )
