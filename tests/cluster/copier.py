@@ -1,0 +1,133 @@
+"""The process that copies a topic exactly once, and is killed, stopped and replaced meanwhile.
+
+    python -m tests.cluster.copier WAY --bootstrap B
+
+WAY is `helper` (`raftmq.exactly_once`), `by-hand` (`tx.commit_offsets` and a named id that each
+process of the same `--id` takes over), or `blocking` (the same from plain code). Each
+value goes to the partition of its number. It never outlives its parent, and ends only by signals or
+errors.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+import anyio
+
+import raftmq
+from raftmq import sync
+from raftmq.errors import OutcomeUnknown, TransactionAborted
+from tests.cluster.broker_process import die_with_parent
+
+SOURCE, TARGET, GROUP = "source", "target", "copiers"
+READY = b"ready"
+SESSION_MS = 6000
+TIMEOUT_MS = 5000
+MEMBER = {
+    "group": GROUP,
+    "start": "earliest",
+    "delivery": "exactly_once",
+    "session_timeout_ms": SESSION_MS,
+    "heartbeat_interval_ms": SESSION_MS // 6,
+}
+RECORDS_MAX = 50
+
+
+async def with_helper(order: Namespace) -> None:
+    async def copy(batch: Any, tx: Any) -> None:
+        for value in batch.values:
+            await tx.enqueue(TARGET, value, partition=batch.partition)
+
+    async with raftmq.connect(order.bootstrap) as mq, mq.consumer(SOURCE, **MEMBER) as consumer:
+        tell(READY)
+        await raftmq.exactly_once(mq, consumer, copy, interval_ms=50, max_records=RECORDS_MAX)
+
+
+async def by_hand(order: Namespace) -> None:
+    """What is aborted is read again by a new consumer: from where the group has committed."""
+    async with (
+        raftmq.connect(order.bootstrap) as mq,
+        mq.producer(transaction_id=order.id, transaction_timeout_ms=TIMEOUT_MS) as producer,
+    ):
+        tell(READY)
+        while True:
+            try:
+                await copy_on(mq, producer)
+            except TransactionAborted as error:
+                logging.warning("aborted: %r", error)
+
+
+async def copy_on(mq: Any, producer: Any) -> None:
+    async with mq.consumer(SOURCE, **MEMBER) as consumer:
+        async for batch in consumer.batches(max_records=RECORDS_MAX):
+            tx = producer.transaction()
+            try:
+                async with tx:
+                    rows = batch.values
+                    await tx.send_many(TARGET, rows, partition=batch.partition)
+                    tx.commit_offsets(batch)
+            except OutcomeUnknown:
+                await resolve(tx)
+
+
+async def resolve(tx: Any) -> None:
+    while True:
+        try:
+            outcome = await tx.resolve()
+        except OutcomeUnknown as error:
+            logging.warning("not known yet: %r", error)
+            await anyio.sleep(0.1)
+        else:
+            if outcome == "aborted":
+                raise TransactionAborted("it was not committed")
+            return
+
+
+def from_plain_code(order: Namespace) -> None:
+    options = {"transaction_id": order.id, "transaction_timeout_ms": TIMEOUT_MS}
+    with sync.connect(order.bootstrap) as mq, mq.producer(**options) as producer:
+        tell(READY)
+        while True:
+            try:
+                copy_plainly(mq, producer)
+            except (TransactionAborted, OutcomeUnknown) as error:
+                # The next transaction learns first what became of this one; then the group knows.
+                logging.warning("again: %r", error)
+                with producer.transaction():
+                    pass
+
+
+def copy_plainly(mq: Any, producer: Any) -> None:
+    with mq.consumer(SOURCE, **MEMBER) as consumer:
+        for batch in consumer.batches(max_records=RECORDS_MAX):
+            with producer.transaction() as tx:
+                for value in batch.values:
+                    tx.enqueue(TARGET, value, partition=batch.partition)
+                tx.commit_offsets(batch)
+
+
+def tell(word: bytes) -> None:
+    os.write(sys.stdout.fileno(), word + b"\n")
+
+
+def main() -> None:
+    die_with_parent()
+    parser = ArgumentParser()
+    parser.add_argument("way", choices=("helper", "by-hand", "blocking"))
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--id")
+    order = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING)
+    if order.way == "blocking":
+        from_plain_code(order)
+    else:
+        run = {"helper": with_helper, "by-hand": by_hand}[order.way]
+        anyio.run(run, order, backend="trio" if os.getpid() % 2 else "asyncio")
+
+
+if __name__ == "__main__":
+    main()

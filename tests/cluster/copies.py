@@ -1,0 +1,126 @@
+"""Disasters for copies that are made exactly once: `python -m tests.cluster.copies --rounds 24`.
+
+Three copiers, one of each way, copy a topic of three brokers while copiers are killed and stopped,
+and the broker that coordinates, or leads the target or the source, is killed. Exits with 1 at the
+first thing that is wrong, with the command that tries again. The seed decides what happens, and
+when; processes and kernel take their own time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import Random, randrange
+
+from tests.cluster.copier import SESSION_MS, SOURCE, TARGET
+from tests.cluster.copying import Copying
+from tests.cluster.node_process import NodeFailed
+
+WAYS = {1: "helper", 2: "by-hand", 3: "blocking"}
+KINDS = (
+    "kill copier",
+    "stop copier",
+    "kill coordinator",
+    "kill leader of target",
+    "kill leader of source",
+    "kill copier and coordinator",
+    "kill copier and leader of target",
+    "terminate leader of target",
+    "stop leader of target",
+)
+SPREAD_SECONDS = 1.5
+
+
+class Strokes:
+    def __init__(self, copying: Copying, random: Random) -> None:
+        self._copying, self._random = copying, random
+
+    def strike(self, kind: str) -> None:
+        copying, victim = self._copying, self._random.choice(list(WAYS))
+        node = self._node(kind)
+        time.sleep(self._random.uniform(0, SPREAD_SECONDS))
+        if "kill copier" in kind:
+            copying.copiers.kill([victim])
+        if kind == "stop copier":
+            copying.copiers.pause([victim])
+            time.sleep(self._random.choice((1, SESSION_MS / 1000 + 2)))
+            copying.copiers.resume([victim])
+        if node is not None:
+            self._strike_node(node, kind)
+        if "kill copier" in kind:
+            copying.copiers.start(victim, WAYS[victim])
+        copying.wait_progress()
+
+    def _node(self, kind: str) -> int | None:
+        copying, partition = self._copying, self._random.randrange(self._copying.partitions)
+        if "coordinator" in kind:
+            return copying.coordinator()
+        if "target" in kind:
+            return copying.leader(TARGET, partition)
+        return copying.leader(SOURCE, partition) if "source" in kind else None
+
+    def _strike_node(self, node: int, kind: str) -> None:
+        brokers, seconds = self._copying.brokers, self._random.uniform(0.2, 4)
+        if "terminate" in kind:
+            brokers.terminate([node])
+        elif "stop" in kind:
+            brokers.pause([node])
+        else:
+            brokers.kill([node])
+        time.sleep(seconds)
+        if "stop" in kind:
+            brokers.resume([node])
+        else:
+            brokers.start([node])
+            brokers.wait_ready([node])
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    logging.getLogger("raftmq").addHandler(logging.NullHandler())  # of the traffic
+    random, failure, kind = Random(arguments.seed), "", ""
+    with tempfile.TemporaryDirectory(prefix="raftmq-copies-") as folder:
+        with Copying(Path(folder)) as copying:
+            for number, way in WAYS.items():
+                copying.copiers.start(number, way)
+            try:
+                copying.wait_progress()
+                strokes = Strokes(copying, random)
+                for number in range(arguments.rounds):
+                    kind = random.choice(KINDS)
+                    sys.stderr.write(f"{number} {kind} {copying.traffic.sent}\n")
+                    strokes.strike(kind)
+                failure = "\n".join(copying.findings())
+            except NodeFailed as error:
+                failure = f"{kind}: {error}"
+            if failure and arguments.keep:
+                keep(copying, Path(arguments.keep))
+        sys.stdout.write(f"{copying.traffic.sent} records\n")
+    if failure:
+        again = f"python -m tests.cluster.copies --rounds {arguments.rounds}"
+        sys.stdout.write(f"\n{failure}\n\nto try again: {again} --seed {arguments.seed}\n")
+    return 1 if failure else 0
+
+
+def keep(copying: Copying, folder: Path) -> None:
+    """What all processes have said last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, nodes in (("broker", copying.brokers), ("copier", copying.copiers)):
+        for number in nodes.running:
+            folder.joinpath(f"{name}-{number}.log").write_text(nodes.stderr(number))
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster.copies", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=24)
+    parser.add_argument("--seed", type=int, default=randrange(1_000_000))
+    parser.add_argument("--keep", help="where to put what processes said, if something is wrong")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
