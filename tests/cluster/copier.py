@@ -20,7 +20,7 @@ import anyio
 
 import raftmq
 from raftmq import sync
-from raftmq.errors import OutcomeUnknown, TransactionAborted
+from raftmq.errors import IllegalGeneration, OutcomeUnknown, TransactionAborted
 from tests.cluster.broker_process import die_with_parent
 
 SOURCE, TARGET, GROUP = "source", "target", "copiers"
@@ -57,7 +57,7 @@ async def by_hand(order: Namespace) -> None:
         while True:
             try:
                 await copy_on(mq, producer)
-            except TransactionAborted as error:
+            except (TransactionAborted, IllegalGeneration) as error:
                 logging.warning("aborted: %r", error)
 
 
@@ -94,7 +94,7 @@ def from_plain_code(order: Namespace) -> None:
         while True:
             try:
                 copy_plainly(mq, producer)
-            except (TransactionAborted, OutcomeUnknown) as error:
+            except (TransactionAborted, IllegalGeneration, OutcomeUnknown) as error:
                 # The next transaction learns first what became of this one; then the group knows.
                 logging.warning("again: %r", error)
                 with producer.transaction():

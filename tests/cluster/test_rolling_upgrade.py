@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import pytest
 
+from raftmq import sync
+from raftmq.errors import UnsupportedVersion
 from tests.cluster.broker_cluster import BrokerCluster
 from tests.cluster.group_cluster import GroupCluster
 from tests.cluster.group_load import TOPIC as PARCELS
@@ -257,3 +259,112 @@ def test_voters_of_both_versions_and_a_way_back(mixed: Mixed) -> None:
     mixed.count_voters()
     mixed.stop_and_start(mixed.leader, upgraded=False)
     mixed.work()
+
+
+BALLADS = "ballads"
+
+
+class Singers:
+    """Clients of both versions on one topic, where the newer ones know of transactions.
+
+    Attributes:
+        plain: what was sent outside of transactions, or committed: all that is to be read.
+        everything: the aborted records, too.
+    """
+
+    def __init__(self, cluster: BrokerCluster, versions: Versions) -> None:
+        self._cluster, self._versions = cluster, versions
+        self.bootstrap = ",".join(map(str, map(cluster.address, cluster.nodes)))
+        self.plain: list[int] = []
+        self.everything: list[int] = []
+
+    def move(self, node_id: int, *, upgraded: bool) -> None:
+        """Stop it, start it in the other version, and wait until all is well."""
+        self._cluster.terminate([node_id])
+        (self._versions.upgraded.add if upgraded else self._versions.upgraded.discard)(node_id)
+        self._cluster.start([node_id])
+        self._cluster.wait_ready([node_id])
+        run(("raftmq",), "-b", self.bootstrap, "cluster", "health", "--wait", "--timeout", "60")
+
+    def make(self) -> None:
+        with sync.connect(self.bootstrap) as mq:
+            mq.admin.create_topic(BALLADS, partitions=1, replication_factor=3)
+
+    def sing(self) -> None:
+        """Without transactions, by a producer of this version."""
+        with sync.connect(self.bootstrap) as mq, mq.producer() as producer:
+            for _ in range(3):
+                producer.send(BALLADS, self._next())
+        self._keep(3)
+
+    def _next(self) -> bytes:
+        self.everything.append(len(self.everything))
+        return b"%d" % self.everything[-1]
+
+    def _keep(self, count: int) -> None:
+        self.plain += self.everything[-count:]
+
+    def sing_in_transactions(self) -> None:
+        """One is aborted, the other one committed."""
+        with (
+            sync.connect(self.bootstrap) as mq,
+            mq.producer(transaction_id="bard") as producer,
+        ):
+            with producer.transaction() as tx:
+                tx.send(BALLADS, self._next())
+                tx.abort()
+            with producer.transaction(wait_visible=True) as tx:
+                tx.send(BALLADS, self._next())
+                tx.send(BALLADS, self._next())
+                self._keep(2)
+
+    def check_refused(self) -> None:
+        """Below the level of transactions nothing is sent, and words say why."""
+        with (
+            sync.connect(self.bootstrap) as mq,
+            pytest.raises(UnsupportedVersion, match="upgrade"),
+            mq.producer(transaction_id="bard"),
+        ):
+            pass
+
+    def check_read(self) -> None:
+        """This version reads what counts, and the one before reads all there is."""
+        with (
+            sync.connect(self.bootstrap) as mq,
+            mq.consumer(BALLADS, start="earliest") as consumer,
+        ):
+            found = [int(record.value or b"") for record in consumer.records(timeout=1)]
+        assert found == self.plain
+        words = ("read", "--topic", BALLADS, "--bootstrap", self.bootstrap)
+        told = run(self._versions.before(CLIENT), *words).splitlines()
+        assert [json.loads(line)[3] for line in told] == self.everything
+
+
+def test_transactions_come_with_the_last_upgrade(versions: Versions, tmp_path: Path) -> None:
+    """Until then they are refused with words, and nodes go back to the version before on files
+    that this one wrote; then clients of the version before work beside them, and see everything
+    (A11.3).
+    """
+    with BrokerCluster(tmp_path, program=versions.broker) as cluster:
+        cluster.start_all()
+        singers = Singers(cluster, versions)
+        singers.make()
+        for node_id in (1, 2):
+            singers.sing()
+            singers.check_refused()
+            singers.check_read()
+            singers.move(node_id, upgraded=True)
+        singers.sing()
+        singers.check_refused()
+        singers.move(1, upgraded=False)
+        singers.sing()
+        singers.check_read()
+        for node_id in (1, 3):
+            singers.move(node_id, upgraded=True)
+        singers.sing_in_transactions()
+        singers.sing()
+        with Sender(versions.before(), singers.bootstrap) as sender:
+            singers.sing_in_transactions()
+            sender.finish()
+        assert sender.acknowledged
+        singers.check_read()

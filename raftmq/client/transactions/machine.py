@@ -24,9 +24,9 @@ from raftmq.errors import (
     OutcomeUnknown,
     ProducerFenced,
     RebalanceInProgress,
-    ServerError,
     TransactionAborted,
     UnknownMemberId,
+    UnsupportedVersion,
     error_for,
 )
 from raftmq.model import AbortReason
@@ -154,12 +154,13 @@ class TransactionMachine:
         )
 
     def on_opened(self, reply: InitProducerIdReply) -> None:
-        """Raises the answer's error; ProducerFenced for good."""
+        """Raises the answer's error, or UnsupportedVersion; ProducerFenced for good."""
         if reply.error:
             self._check_fenced(reply.error, reply.message)
             raise error_for(reply.error, reply.message)
-        if ABSENT in (reply.producer_id, reply.producer_epoch):  # which a success must have
-            raise ServerError(f"{self}: a coordinator has opened it, and left out its number")
+        # From before transactions: such a broker gives a producer id to any producer.
+        if ABSENT in (reply.producer_id, reply.producer_epoch):
+            raise UnsupportedVersion("the coordinator is of an older version: upgrade all nodes")
         self.number = reply.producer_id, reply.producer_epoch
         self._timeout_ms = reply.transaction_timeout_ms or self._timeout_ms
         self.last_version, self.last_count = reply.last_version, reply.last_count

@@ -14,9 +14,12 @@ from raftmq.errors import (
     OutcomeUnknown,
     ProducerFenced,
     TransactionAborted,
+    UnsupportedVersion,
 )
 from raftmq.model import AbortReason
+from raftmq.rpc.reply import Reply
 from raftmq.wire.batch.header import read_header
+from raftmq.wire.messages.producers import InitProducerIdReply
 from raftmq.wire.messages.transactions import EndTxn
 from tests.unit.client.producer.shell import in_log, requests
 from tests.unit.client.transactions.coordinator import committed_in, open_transactions
@@ -422,6 +425,15 @@ async def test_the_id_cannot_be_opened(autojump_clock: MockClock) -> None:
                 pass
         with pytest.raises(Closed):
             await producer.send("t", "a")
+
+
+async def test_the_coordinator_is_of_an_older_version(autojump_clock: MockClock) -> None:
+    """It knows no transaction ids, and takes the request for that of a plain producer."""
+    async with open_transactions() as (coordinator, (_, _, client)):
+        coordinator.opens += [lambda _: Reply(InitProducerIdReply(producer_id=5))]
+        with pytest.raises(UnsupportedVersion, match="upgrade all nodes"):
+            async with client.producer(**ID):
+                pass
 
 
 async def test_a_task_that_waits_for_memory(autojump_clock: MockClock) -> None:
