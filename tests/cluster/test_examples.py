@@ -23,6 +23,7 @@ pytestmark = pytest.mark.cluster
 
 REPOSITORY = Path(__file__).parents[2]
 SECONDS_MAX = 60.0
+PAYMENTS_SECONDS_MAX = 300.0  # three brokers of its own, each kill waits until all are in sync
 SAYS = {
     "quickstart": [r"Ada: partition \d, offset \d", r"read 'hello, Grace' from partition \d"],
     "plain_script": [r"^sent 1000, 0 failed$", r"^read [12]000$"],
@@ -34,6 +35,12 @@ SAYS = {
         r"^ProducerFenced: .*another",
         r"^ReplayMismatch: .*higher generation",
         r"^1000 rows, each of them once$",
+    ],
+    "outbox": [
+        r"^the relay dies with version 1 sent$",
+        r"^the relay dies with version 2 committed$",
+        r"^version 2 was committed before: nothing is sent$",
+        r"^27 orders, each of them once$",
     ],
     "work_queue": [r"^400 of 400 jobs are done, 1 of them at the second attempt$"],
     "worker_pool": [
@@ -53,13 +60,13 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _run(*arguments: str, seconds_max: float = SECONDS_MAX) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "error", *arguments],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=SECONDS_MAX,
+        timeout=seconds_max,
         check=False,
     )
 
@@ -96,6 +103,23 @@ def _request(url: str, body: bytes | None = None) -> Any:
     asked = Request(url, body, {"content-type": "application/json"})
     with urlopen(asked, timeout=SECONDS_MAX) as answer:
         return json.load(answer)
+
+
+def test_payments_are_made_once() -> None:
+    """A worker, a leader and a coordinator are killed with -9: each transfer stands once in both
+    topics, the sum is what it was, and what was aborted no reader got. (A11.3, A11.4)
+    """
+    done = _run("examples/payments.py", "--kills", "3", seconds_max=PAYMENTS_SECONDS_MAX)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    for pattern in (
+        r"^kill -9 of worker \d+",
+        r"^kill -9 of broker \d: it led debits-0$",
+        r"^kill -9 of broker \d: it coordinated the group bookkeepers$",
+        r"^debits: (\d+) bookings of \1 transfers, -[\d,.]+; \d+ more were aborted",
+        r"^credits: (\d+) bookings of \1 transfers, \+[\d,.]+; \d+ more were aborted",
+        r"^every transfer was booked once$",
+    ):
+        assert re.search(pattern, done.stdout, re.MULTILINE), done.stdout
 
 
 def test_the_suite_of_tests() -> None:
