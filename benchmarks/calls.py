@@ -1,11 +1,13 @@
 """What one record costs in calls: of functions, at leader, followers and client, and of the system.
 
-    python -m benchmarks.calls [request send] [--records 1000] [--rounds 3] [--list] [--root DIR]
+    python -m benchmarks.calls [request send transaction] [--records 1000] [--rounds 3] [--list]
+                               [--root DIR]
 
 Three brokers in processes of their own and the client in this one; one record of 1 KiB at a time
 on one partition with three replicas, `page_cache`, acks=all. `request` sends an encoded batch to
-the leader, below the SDK; `send` is `await producer.send(...)` without a linger. What a process
-calls at rest in as much time is subtracted.
+the leader, below the SDK; `send` is `await producer.send(...)` without a linger; `transaction` is a
+transaction with one such record, whose coordinator is mostly not the leader. What a process calls
+at rest in as much time is subtracted.
 
 Counts say what the code does, whatever else the machine does, so that two versions of it can be
 compared where times say nothing. What still depends on time: the leader's clock of waiting fetches,
@@ -75,7 +77,21 @@ async def open_send(brokers: Brokers, topic: str) -> AsyncIterator[Produce]:
         yield partial(producer.send, topic, os.urandom(CASE.record_bytes))
 
 
-LOADS = {"request": open_request, "send": open_send}
+@asynccontextmanager
+async def open_transaction(brokers: Brokers, topic: str) -> AsyncIterator[Produce]:
+    async with (
+        Client(brokers.addresses()) as client,
+        client.producer(transaction_id="counted", preset="low_latency") as producer,
+    ):
+
+        async def transact() -> None:
+            async with producer.transaction() as tx:
+                await tx.send(topic, os.urandom(CASE.record_bytes))
+
+        yield transact
+
+
+LOADS = {"request": open_request, "send": open_send, "transaction": open_transaction}
 
 
 async def run(report: Report, options: argparse.Namespace) -> None:

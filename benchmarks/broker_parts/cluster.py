@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from raftmq.wire.bodies import Request
     from raftmq.wire.messages.metadata import MetadataReply
 
-NODES = (1, 2, 3)
+NODES = (1, 2, 3)  # voters
+OBSERVER = 4  # a broker that follows the quorum; only runs where a benchmark starts it
 HOST = "127.0.0.1"
 WAIT_SECONDS_MAX = 180.0  # for anything that must happen
 LOOK_SECONDS = 0.02
@@ -37,7 +38,7 @@ PORTS_PER_NODE = 3  # for voters, clients, brokers
 
 class Brokers:
     """Attributes:
-    running: by node id.
+    running: by node id; `NODES` at first.
     """
 
     def __init__(
@@ -46,10 +47,10 @@ class Brokers:
         self.root, self._nursery, self._entry = root, nursery, entry
         self._ports = {
             node: ports[at * PORTS_PER_NODE : (at + 1) * PORTS_PER_NODE]
-            for at, node in enumerate(NODES)
+            for at, node in enumerate((*NODES, OBSERVER))
         }
         self.running: dict[int, BrokerProcess] = {}
-        for node in NODES:
+        for node in self._ports:
             self._config(node).write_text(self._settings(node))
 
     def addresses(self) -> list[Address]:
@@ -92,7 +93,7 @@ class Brokers:
         """Until each has heard of each, so that any of them can place a topic."""
         for node in self.running:
             await self._wait(
-                node, (), lambda reply: {one.broker_id for one in reply.brokers} == set(NODES)
+                node, (), lambda reply: {one.broker_id for one in reply.brokers} >= {*self.running}
             )
 
     async def wait_whole(self, topic: str) -> float:
@@ -145,7 +146,7 @@ class Brokers:
             'cluster_id = "benchmark"',
             f'directory = "{self.root / f"broker-{node}"}"',
             "[quorum.voters]",
-            *[f'{voter} = "{HOST}:{ports[0]}"' for voter, ports in self._ports.items()],
+            *[f'{voter} = "{HOST}:{self._ports[voter][0]}"' for voter in NODES],
         ]
         for name, port in zip(("clients", "brokers"), self._ports[node][1:], strict=True):
             lines += ["[[listeners]]", f'name = "{name}"', f'bind = "{HOST}:{port}"']
@@ -170,7 +171,7 @@ async def open_brokers(root: Path, entry: Sequence[str] = RAFTMQ) -> AsyncIterat
 async def open_nowhere(root: Path, entry: Sequence[str] = RAFTMQ) -> AsyncIterator[Brokers]:
     """None of which runs yet."""
     with folder(root) as path, ExitStack() as keeping:
-        ports = keep_ports(keeping, PORTS_PER_NODE * len(NODES))
+        ports = keep_ports(keeping, PORTS_PER_NODE * len((*NODES, OBSERVER)))
         async with trio.open_nursery() as nursery:
             brokers = Brokers(path, nursery, ports, entry)
             try:
