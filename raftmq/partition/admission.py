@@ -27,7 +27,7 @@ from raftmq.partition.sequences import (
     stands_at,
 )
 from raftmq.partition.transactions import OPEN_MAX
-from raftmq.wire.batch.header import is_named
+from raftmq.wire.batch.header import TRANSACTIONAL_BIT, is_named
 
 if TYPE_CHECKING:
     from raftmq.partition.producers import Producers
@@ -88,7 +88,7 @@ class Admission:
         check_numbers(placed)
         producer_id = placed.producer_id
         known = self._find(producer_id)
-        if placed.is_transactional:
+        if placed.attributes & TRANSACTIONAL_BIT:
             original = self._original_in_transaction(known, placed)
         else:
             _check_nothing_open(known, placed)

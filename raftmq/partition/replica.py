@@ -345,23 +345,21 @@ class Replica:
         self._acks.check(leader, acks)
         while True:
             try:
-                appended = self._append(data, leader, has_acks_all=acks == ACKS_ALL)
+                appended = self.log.append(
+                    data,
+                    leader_epoch=leader.leader_epoch,
+                    now_ms=self._directory.now_ms(),
+                    now=trio.current_time(),
+                    outcome_of=self._environment.outcome,
+                    has_acks_all=acks == ACKS_ALL,
+                )
             except EarlierTransactionDecided as earlier:  # one round for each producer
                 self.resolve([earlier.producer_id])
             else:
-                self._note_open(since=appended.base_offset)
+                if self.log.producers.now.transactions.open:
+                    self._note_open(since=appended.base_offset)
                 self._on_appended(leader)
                 return appended
-
-    def _append(self, data: Buffer, leader: Leader, *, has_acks_all: bool) -> Appended:
-        return self.log.append(
-            data,
-            leader_epoch=leader.leader_epoch,
-            now_ms=self._directory.now_ms(),
-            now=trio.current_time(),
-            outcome_of=self._environment.outcome,
-            has_acks_all=has_acks_all,
-        )
 
     def fence(
         self,
@@ -775,7 +773,10 @@ class Replica:
             match effect:
                 case HighWatermarkRose(high_watermark):
                     self.high_watermark = high_watermark
-                    self.log.transactions.on_high_watermark(high_watermark)
+                    # Most partitions have no transactions, and this comes with each record.
+                    transactions = self.log.producers.now.transactions
+                    if transactions.markers:
+                        transactions.on_high_watermark(high_watermark)
                     for watcher in list(self.watchers):
                         watcher.on_high_watermark(self.key)
                 case ProposeIsr():

@@ -17,6 +17,7 @@ from raftmq.errors import (
     ProducerFenced,
     UnknownProducerId,
 )
+from raftmq.wire.batch.header import TRANSACTIONAL_BIT
 from raftmq.wire.bodies import PRODUCER_EPOCH_MAX
 
 if TYPE_CHECKING:
@@ -150,8 +151,11 @@ def after(
     runs = _runs_after(known, header)
     if account is None:  # not a named producer
         plain = ProducerState(header.producer_epoch, following, runs)
-        is_in_transaction = header.is_transactional or (known and known.is_transactional)
-        return _in_transaction(plain, known, header) if is_in_transaction else plain
+        # Without calls, as it is asked twice for each batch, most of which have no transaction.
+        is_known_plain = known is None or (known.open_offset < 0 and known.marker_offset < 0)
+        if is_known_plain and not header.attributes & TRANSACTIONAL_BIT:
+            return plain
+        return _in_transaction(plain, known, header)
     generation, digest, _ = account
     is_same = known is not None and known.generation == generation
     # Only fences carry the count; one of another generation says nothing about this one.

@@ -86,21 +86,16 @@ class _Records(msgspec.Struct, frozen=True):
     aborted: tuple[AbortedTransaction, ...] = ()
 
 
+NO_RECORDS = _Records(0, (), 0)
+
+
 class _Found(msgspec.Struct, frozen=True):
     """What one partition has to answer."""
 
     partition: SessionPartition
     seen: PartitionView | None
-    records: _Records | None = None
+    records: _Records = NO_RECORDS
     error: RaftmqError | None = None
-
-    @property
-    def length(self) -> int:
-        return 0 if self.records is None else self.records.length
-
-    @property
-    def aborted(self) -> tuple[AbortedTransaction, ...]:
-        return () if self.records is None else self.records.aborted
 
 
 class DelayedFetch:
@@ -220,9 +215,9 @@ class DelayedFetch:
         """False if the disk must be waited for."""
         # An earlier finding of this very request is replaced by a newer one.
         if partition.key in self._found:
-            found = self._found.pop(partition.key)
-            self._bytes -= found.length
-            self._aborted -= len(found.aborted)
+            before = self._found.pop(partition.key).records
+            self._bytes -= before.length
+            self._aborted -= len(before.aborted)
         try:
             seen, part = self._see(partition), None
             if _has_records(partition, seen):
@@ -345,8 +340,9 @@ class DelayedFetch:
 
     def _add(self, found: _Found, *, is_urgent: bool = False) -> None:
         self._found[found.partition.key] = found
-        self._bytes += found.length
-        self._aborted += len(found.aborted)
+        records = found.records
+        self._bytes += records.length
+        self._aborted += len(records.aborted)
         self._is_urgent |= is_urgent
         self._is_full |= self._bytes >= self._bytes_max or len(self._found) >= PARTITIONS_TOLD_MAX
 
@@ -355,11 +351,12 @@ class DelayedFetch:
     def _reply(self) -> Reply:
         found, self._found = list(self._found.values()), {}
         told = tuple([self._tell(one) for one in found])
-        pieces = [piece for one in found if one.records for piece in one.records.pieces]
+        pieces = [piece for one in found for piece in one.records.pieces]
         return Reply(FetchReply(self._session.session_id, told), pieces)
 
     def _tell(self, found: _Found) -> PartitionFetched:
-        partition, seen, length, error = found.partition, found.seen, found.length, found.error
+        partition, seen, error = found.partition, found.seen, found.error
+        length = found.records.length
         if error is not None:  # errors are per partition; the others are answered
             return self._tell_error(partition, error)
         assert seen is not None, "neither seen nor failed"
@@ -374,7 +371,7 @@ class DelayedFetch:
             length=length,
             diverging=None if diverged is None else Diverging(*diverged),
             last_stable_offset=seen.last_stable_offset,
-            aborted=found.aborted,
+            aborted=found.records.aborted,
         )
 
     def _tell_error(self, partition: SessionPartition, error: RaftmqError) -> PartitionFetched:

@@ -288,8 +288,11 @@ def place_replicated(
             account = account_of(buffer, at, header) if is_named(header.producer_id) else None
             if account is not None:  # of a named producer
                 accounts[offset] = account
-            if header.is_marker and (kind := marker_of(buffer, at, header)) is not None:
-                markers[offset] = kind
+            # One comparison for batches of records.
+            if header.attributes & CONTROL_BIT and header.is_marker:
+                kind = marker_of(buffer, at, header)
+                if kind is not None:
+                    markers[offset] = kind
             offset, epoch = header.end_offset, header.leader_epoch
             position += header.size
     except CorruptRecord as error:  # again, with offset and origin for the leader's rot check

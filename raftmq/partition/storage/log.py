@@ -59,7 +59,7 @@ from raftmq.partition.storage.retention import SegmentAge, retained_start_offset
 from raftmq.partition.storage.rot import ROT_MARK, ROTTEN_MAX
 from raftmq.partition.storage.segment import Segment, log_path
 from raftmq.partition.storage.work import DAMAGE_MARK, Flush, LogStartOver, LogTrim, Truncation
-from raftmq.wire.batch.header import check_batch
+from raftmq.wire.batch.header import TRANSACTIONAL_BIT, check_batch
 from raftmq.wire.batch.records import RecordBatch
 
 if TYPE_CHECKING:
@@ -382,7 +382,7 @@ class PartitionLog:
             # Most batches have no producer id: one comparison.
             if header.producer_id != NO_PRODUCER_ID:
                 self.producers.now.note(header, now, accounts.get(header.base_offset))
-                if header.is_transactional:
+                if header.attributes & TRANSACTIONAL_BIT:
                     self._note_transaction(placement, number)
 
     def _note_transaction(self, placement: Placement, number: int) -> None:
