@@ -85,6 +85,7 @@ class TransactionMachine:
         is_committed: what became of the newest transaction that is over; None: not known.
         latest_at: until when its commit may be asked.
         last_version, last_count: the highest version that was committed, and its rows; -1: none.
+        is_in_doubt: an attempt to commit the present transaction may have been carried out.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class TransactionMachine:
         self.error: RaftmqError | None = None
         self.number: tuple[int, int] | None = None
         self.is_committed: bool | None = None
+        self.is_in_doubt = False
         self.last_version = self.last_count = ABSENT
         self._opening = 0
         self._version = self._count = ABSENT
@@ -109,7 +111,6 @@ class TransactionMachine:
         self.latest_at = math.inf
         self._asked: EndTxn | None = None
         self._was_asked = False  # the end of the present transaction
-        self._is_in_doubt = False  # an earlier attempt of what is asked may have been carried out
 
     def __str__(self) -> str:
         return f"transaction {self.transaction_id!r}"
@@ -178,7 +179,7 @@ class TransactionMachine:
         )
         self.phase, self.error, self.is_committed = TransactionPhase.OPEN, None, None
         self._version, self._count, self._partitions = version, count, {}
-        self.latest_at, self._is_in_doubt, self._was_asked = math.inf, False, False
+        self.latest_at, self.is_in_doubt, self._was_asked = math.inf, False, False
 
     def set_count(self, count: int) -> None:
         """How many rows the version has, where the program knows that at its end only."""
@@ -261,15 +262,20 @@ class TransactionMachine:
         a commit would be new then, and an abort tells of one that is not.
         """
         assert self._asked is not None, "nothing is asked"
-        if self._asked.is_commit and self._is_in_doubt and self.is_late(now):
+        if self._asked.is_commit and self.is_in_doubt and self.is_late(now):
             ask = replace(self._end_request(is_commit=False), reason=AbortReason.TIMEOUT)
             return replace(ask, timeout_ms=timeout_ms)
         return replace(self._asked, timeout_ms=timeout_ms)
 
     def on_no_answer(self, error: RaftmqError) -> None:
-        """An attempt has failed; indefinite: it may have been carried out."""
+        """An attempt has failed; indefinite: it may have been carried out, or may be later."""
         if not error.definite:
-            self._is_in_doubt = True
+            self._doubt()
+
+    def _doubt(self) -> None:
+        """Not of an abort: whatever else is asked, it stays to be decided so."""
+        if self._asked is not None and self._asked.is_commit:
+            self.is_in_doubt = True
 
     def give_up(self, error: RaftmqError) -> NoReturn:
         """The time for an answer is over.
@@ -281,7 +287,7 @@ class TransactionMachine:
         assert self._asked is not None, "nothing is asked"
         if not self._asked.is_commit:
             raise error
-        if not self._is_in_doubt:  # no attempt has arrived: it is aborted instead
+        if not self.is_in_doubt:  # no attempt has arrived: it is aborted instead
             self._asked = None
             self.phase = TransactionPhase.MUST_ABORT
             self.error = _aborted(
@@ -308,8 +314,9 @@ class TransactionMachine:
         if reply.error:
             self._on_refused(reply)
             return
-        was_commit, in_doubt = self._asked.is_commit, self._is_in_doubt
+        was_commit, in_doubt = self._asked.is_commit, self.is_in_doubt
         if not reply.is_committed and reply.reason == AbortReason.OWNER:
+            self.is_in_doubt = False  # it is told, and will not change
             self._on_fenced(f"{self}: another producer has opened it since")
         is_overtaken = ABSENT in (reply.producer_id, reply.producer_epoch)
         self.number = None if is_overtaken else (reply.producer_id, reply.producer_epoch)
@@ -332,7 +339,7 @@ class TransactionMachine:
 
     def _on_refused(self, reply: EndTxnReply) -> None:
         """
-        1. To be asked again: it has not been decided.
+        1. To be asked again: it has not been decided, or the coordinator does not know.
         2. Of another owner: for good.
         3. Over, and not the newest one that is over: what became of it is not known any more,
            unless no commit can have arrived.
@@ -341,12 +348,13 @@ class TransactionMachine:
         assert self._asked is not None, "nothing was asked"
         self._check_fenced(reply.error, reply.message)  # case 2
         error = error_for(reply.error, reply.message)
-        if error.retriable and not isinstance(error, _OF_GROUP):  # case 1
+        self.on_no_answer(error)  # the coordinator may not know either, as its quorum is silent
+        is_to_repeat = error.retriable and not isinstance(error, _OF_GROUP)
+        if is_to_repeat or not error.definite:  # case 1
             raise error
         is_over = reply.error in _OVER
         if is_over:  # case 3
-            was_doubted = self._asked.is_commit and self._is_in_doubt
-            was_commit = self._asked.is_commit
+            was_doubted, was_commit = self.is_in_doubt, self._asked.is_commit
             self._over(TransactionPhase.CLOSED, is_committed=None if was_doubted else False)
             if was_doubted:
                 raise OutcomeUnknown(
@@ -377,7 +385,7 @@ class TransactionMachine:
 
     def interrupt(self) -> None:
         """What waited for the answer was cancelled: it may come to be carried out."""
-        self._is_in_doubt = True
+        self._doubt()
         if self.phase is TransactionPhase.COMMITTING:
             self.phase = TransactionPhase.UNKNOWN
 
@@ -393,7 +401,7 @@ class TransactionMachine:
 
     def _over(self, phase: TransactionPhase, *, is_committed: bool | None) -> None:
         fatal = self.error if isinstance(self.error, ProducerFenced) else None
-        self._asked, self._is_in_doubt, self.is_committed = None, False, is_committed
+        self._asked, self.is_in_doubt, self.is_committed = None, False, is_committed
         self.phase, self.error = phase, None
         if fatal is not None:  # the member of its group was replaced: it was aborted, and ends
             self.phase, self.error = TransactionPhase.FENCED, fatal
@@ -404,7 +412,7 @@ class TransactionMachine:
 
     def _on_fenced(self, message: str) -> NoReturn:
         """For good. What was asked has not happened, unless an earlier attempt was carried out."""
-        was_doubted = self._asked is not None and self._asked.is_commit and self._is_in_doubt
+        was_doubted, self.is_in_doubt = self.is_in_doubt, False
         self.number, self._asked = None, None
         self.phase, self.error = TransactionPhase.FENCED, ProducerFenced(message)
         self.is_committed = None if was_doubted else False

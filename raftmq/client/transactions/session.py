@@ -321,13 +321,20 @@ class TransactionSession:
             await self.abort_soon()
 
     async def _abort_over(self, error: RaftmqError) -> None:
-        """Abort, and raise `error`, the reason; or that another producer has the id."""
+        """Abort, and raise `error`, the reason; or that another producer has the id; or that an
+        earlier attempt to commit may still be carried out, as nobody has answered the abort.
+        """
         try:
             await self.abort()
-        except ProducerFenced:
+        except (ProducerFenced, OutcomeUnknown):
             raise
         except RaftmqError as problem:
             logger.warning("%s is not aborted yet: reason=%s", self.machine, problem)
+            if self.machine.is_in_doubt:
+                raise OutcomeUnknown(
+                    f"{self.machine}: it was refused ({error}), an earlier attempt to commit it had"
+                    " no answer, and nor had the abort; tx.resolve() asks again"
+                ) from problem
         except BaseException:
             await self.abort_soon()
             raise
@@ -376,7 +383,13 @@ class TransactionSession:
             self.is_settled = reply.is_settled
 
         try:
-            await self._ask(make, read, deadline=deadline, on_failure=machine.on_no_answer)
+            await self._ask(
+                make,
+                read,
+                deadline=deadline,
+                on_failure=machine.on_no_answer,
+                is_over=lambda: not machine.is_asked,
+            )
         except RaftmqError as error:
             if machine.is_asked:  # else the error is the answer
                 machine.give_up(error)
@@ -392,8 +405,11 @@ class TransactionSession:
         *,
         deadline: float,
         on_failure: Callable[[RaftmqError], None] | None = None,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> None:
-        """A request again and again, which may be repeated without harm."""
+        """A request again and again, which may be repeated without harm; not once it `is_over`,
+        whatever `read` raises then.
+        """
         attempts = self.cluster.new_attempts(deadline=deadline, repeats=RepeatEffect.HARMLESS)
         while True:
             try:
@@ -410,6 +426,8 @@ class TransactionSession:
                 try:
                     return read(answer.body)
                 except RaftmqError as error:
+                    if is_over():  # nobody can say more
+                        raise
                     pause = self._pause(attempts, error)
             await anyio.sleep(pause)
             attempts.check_time(anyio.current_time())

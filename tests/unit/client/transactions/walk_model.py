@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from raftmq.client.transactions.machine import TransactionMachine, TransactionPhase
 from raftmq.errors import (
     Disconnected,
+    ErrorCode,
     MessageTooLarge,
     OutcomeUnknown,
     ProducerFenced,
@@ -20,7 +21,7 @@ from raftmq.errors import (
     TransactionAborted,
 )
 from raftmq.model import AbortReason
-from raftmq.wire.messages.transactions import EndTxn
+from raftmq.wire.messages.transactions import EndTxn, EndTxnReply
 from tests.unit.client.transactions.coordinator import Coordinator
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ class Walk:
         if self._random.random() < 0.2:
             return Disconnected("the request is lost, or late")
         answer = self._arrive(request)
+        if isinstance(request, EndTxn) and self._random.random() < 0.1:
+            return EndTxnReply(ErrorCode.REQUEST_TIMED_OUT, "the quorum has not answered in time")
         return Disconnected("the answer is lost") if self._random.random() < 0.2 else answer
 
     # The program
@@ -201,6 +204,9 @@ class Walk:
                 return False
             except OutcomeUnknown:
                 return None
+            except RaftmqError as again:
+                error = again
+                continue
             return bool(machine.is_committed) if is_commit else False
         if self._random.random() < 0.3:
             machine.interrupt()
