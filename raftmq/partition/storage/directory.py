@@ -456,6 +456,7 @@ class LogDirectory:
         an index that is lost is built again first.
 
         Raises:
+            OffsetOutOfRange: the segment of the first offset was deleted meanwhile.
             CorruptRecord: rot hides what was aborted.
             StorageError: the disk refused, or the log is not in use.
         """

@@ -718,6 +718,7 @@ class PartitionLog:
         last one returned. Waits for the disk; `LogDirectory.aborted_in` does not.
 
         Raises:
+            OffsetOutOfRange: the segment of the first offset was deleted.
             CorruptRecord: the index is lost, and rot hides the markers.
             StorageError: the disk refused.
         """
@@ -736,6 +737,9 @@ def plan_aborted(
     log: PartitionLog, first_offset: int, end_offset: int, limit: int = ABORTED_MAX
 ) -> AbortedPlan:
     """See `PartitionLog.aborted_in`."""
+    # Trimmed since the records were found: what was aborted there went with its segment.
+    if first_offset < (start := log.segments[0].base_offset):
+        raise OffsetOutOfRange(f"{log.name} begins at {start} by now, not at {first_offset}")
     index = max(bisect_right(log.segments, first_offset, key=_base_offset) - 1, 0)
     return AbortedPlan(log.segments[index:], first_offset, end_offset, limit)
 

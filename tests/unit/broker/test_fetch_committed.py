@@ -25,18 +25,21 @@ from raftmq.wire.messages.fetch import (
 )
 from raftmq.wire.messages.offsets import EARLIEST, LATEST, ListOffsets, WantedOffset
 from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
+from tests.simulation.deterministic import run_inline
 from tests.unit.broker import asking
 from tests.unit.broker.consuming import Parked
 from tests.unit.broker.copying import CLIENT, answered, body_of, payload_of, told_of
 from tests.unit.broker.hosting import TOPIC_ID, settle
 from tests.unit.broker.transacting import HERE, end, leading, open_id
 from tests.unit.storage.batches import NOW_MS, batch
+from tests.unit.storage.directories import Disk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Sequence
 
     from trio.testing import MockClock
 
+    from raftmq.disk.thread import RunSync
     from raftmq.partition.replica import Replica
     from raftmq.rpc.reply import Reply
     from raftmq.wire.batch.header import BatchHeader
@@ -80,9 +83,12 @@ class Reader:
 
 @asynccontextmanager
 async def reading(
-    *, partitions: int = 1
+    *, partitions: int = 1, run_sync: RunSync = run_inline
 ) -> AsyncIterator[tuple[FakeCluster, Node, Replica, Reader]]:
-    async with leading(partitions=partitions) as (cluster, node), trio.open_nursery() as nursery:
+    async with (
+        leading(partitions=partitions, run_sync=run_sync) as (cluster, node),
+        trio.open_nursery() as nursery,
+    ):
         waiting = FetchPurgatory()
         await nursery.start(waiting.run)
         yield cluster, node, node.replicas.get(TOPIC_ID, 0), Reader(node, waiting)
@@ -164,6 +170,35 @@ async def test_a_long_poll_ends_with_the_transaction(
         assert parked.ended_at < 6.0
         assert offsets_in(parked.replies[0]) == [0, 1, 2]
         assert len(told_of(parked.replies[0])[0].aborted) == (not is_commit)
+
+
+@pytest.mark.parametrize("delay", [1.5, 2.5])
+async def test_a_log_that_is_trimmed_while_it_is_read(
+    autojump_clock: MockClock, delay: float
+) -> None:
+    """Its records are found, then their segment is deleted, with what it knew to be aborted: none
+    of them is handed out as if it counted."""
+    disk = Disk()
+    async with reading(run_sync=disk) as (cluster, node, replica, reader):
+        dropped, log = await open_id(cluster), replica.log
+        for sequence in range(3):
+            dropped.send(replica, sequence=sequence)
+        await end(cluster, dropped, is_commit=False)
+        await settle()
+        log.roll()
+        for _ in range(2):  # idle for so long, that it does not know where its batches are
+            log.segments[0].release_idle()
+        replica.append(batch(b"later"), acks=1)
+        await settle()
+        parked = Parked()
+        log.files.cold, disk.seconds = True, 1.0  # type: ignore[attr-defined]  # simulated ones
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.directory.delete_records, log, 4)
+            await trio.sleep(delay)
+            nursery.start_soon(parked.run, reader.ask(1))
+        assert log.log_start_offset == log.segments[0].base_offset == 4
+        told = told_of(parked.replies[0])[0]
+        assert told.error == ErrorCode.OFFSET_OUT_OF_RANGE or told.aborted, f"{told}"
 
 
 async def test_a_session_is_of_one_level(autojump_clock: MockClock) -> None:

@@ -17,6 +17,7 @@ from raftmq.metadata.image import slot_of
 from raftmq.wire.batch.records import encode_batch
 from raftmq.wire.bodies import ACKS_ALL
 from tests.log_reading import read_batches
+from tests.simulation.deterministic import run_inline
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster
 from tests.unit.broker.hosting import TOPIC_ID, create_topic, opened, register, settle
@@ -25,6 +26,7 @@ from tests.unit.storage.batches import NOW_MS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from raftmq.disk.thread import RunSync
     from raftmq.partition.replica import Replica
     from raftmq.wire.batch.control import ControlType
     from tests.unit.broker.hosting import Node
@@ -35,11 +37,13 @@ HERE = 2  # node 1 leads the quorum, so this one's metadata may lag
 
 
 @asynccontextmanager
-async def leading(*, partitions: int = 1) -> AsyncIterator[tuple[FakeCluster, Node]]:
+async def leading(
+    *, partitions: int = 1, run_sync: RunSync = run_inline
+) -> AsyncIterator[tuple[FakeCluster, Node]]:
     """This broker leads, alone."""
     cluster = FakeCluster()
     await register(cluster, 1)
-    async with opened(SimulatedFiles(Random(0)), cluster, HERE) as node:
+    async with opened(SimulatedFiles(Random(0)), cluster, HERE, run_sync=run_sync) as node:
         await node.register()
         await create_topic(cluster, *[(HERE,)] * partitions)
         await settle()
