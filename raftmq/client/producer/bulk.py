@@ -19,7 +19,7 @@ import anyio.lowlevel
 from raftmq.client.producer.batch import BatchMetadata
 from raftmq.client.producer.partition_queue import RecordColumns, column_length, portion_of
 from raftmq.client.producer.partitioners import checked_partition, partitions_of
-from raftmq.errors import InvalidRecord, MessageTooLarge, RaftmqError
+from raftmq.errors import InvalidRecord, InvalidTransaction, MessageTooLarge, RaftmqError
 from raftmq.extras import require_extra
 from raftmq.wire.bodies import ABSENT
 from raftmq.words import kind_of
@@ -142,7 +142,7 @@ class Bulk:
         self._last_runs: dict[int, BulkRun] = {}  # by partition
         self._results: list[BatchMetadata] = []
         self._error: RaftmqError | None = None
-        self._count = 0
+        self._count = self._transaction = 0
 
     async def send_rows(
         self,
@@ -200,6 +200,7 @@ class Bulk:
         once.
         """
         self._host._check_open()
+        self._transaction = self._dispatcher.transaction_count
         topic = self._host._topic(topic_name)
         # A cancellation shows here even when the topic is known and memory is free.
         await anyio.lowlevel.checkpoint()
@@ -270,6 +271,12 @@ class Bulk:
             await pool.take(size)
         try:
             self._host._check_open()
+            # Rows came slowly, or memory was short, and another one has begun since.
+            if self._dispatcher.transaction_count != self._transaction:
+                raise InvalidTransaction(
+                    f"the transaction has ended before all rows were taken; the {self._count} "
+                    "before belong to it, the others to none"
+                )
         except RaftmqError:
             self._dispatcher.buffer_pool.give_back(size)
             ending = self._dispatcher.accumulator.ending

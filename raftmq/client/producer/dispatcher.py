@@ -78,6 +78,7 @@ class Dispatcher:
         accumulator: where records go, once memory for them is reserved in `buffer_pool`.
         buffer_pool: its memory.
         is_taking: it is open, and was not ended early, as one with a name may be.
+        transaction_count: so many have begun.
         failures: those that no task awaits and no callback got.
         statistics: for the program to read.
     """
@@ -86,6 +87,7 @@ class Dispatcher:
         self._cluster, self._options = cluster, options
         self.buffer_pool, self.is_taking = BufferPool(options.buffer_memory), False
         self.failures, self.statistics = Failures(), Statistics()
+        self.transaction_count = 0
         self._block: BlockTasks | None = None  # only a running loop has one
         self._tasks: TaskGroup | None = None  # of `_run`
         self._wake = anyio.Event()
@@ -245,6 +247,7 @@ class Dispatcher:
     def begin(self) -> None:
         """Take the records of a transaction."""
         self.is_taking = self._cut is None
+        self.transaction_count += 1
 
     async def stop_taking(self) -> None:
         """Take no more records, and turn away those that wait for memory: they would belong to the
@@ -289,6 +292,8 @@ class Dispatcher:
         self.accumulator.is_filled = False
         step = self._sending.step(self._cluster.routes, now, is_hurried=self._is_hurried)
         self._look_by(step.look_at)
+        if self.accumulator.machine is not None:
+            self._look_by(self.accumulator.machine.on_time(now))
         for request in step.requests:
             self._send(request, now)
         for late in step.overdue:

@@ -137,6 +137,26 @@ class TransactionMachine:
         """Whether it is too late to ask for a commit."""
         return now >= self.latest_at
 
+    def on_time(self, now: float) -> float:
+        """Where it is too late for a commit, and none was asked, it must be aborted: the program
+        learns it with what it sends next, and not only after more work in vain.
+
+        Returns:
+            When this is to be called again, at the latest.
+        """
+        if self.phase is not TransactionPhase.OPEN:
+            return math.inf
+        if not self.is_late(now):
+            return self.latest_at
+        self.end_with(
+            _aborted(
+                f"{self}: its time of {self.timeout_seconds:g} s is over before it was committed; "
+                "commit more often, or take a longer transaction_timeout_ms",
+                REASONS[AbortReason.TIMEOUT],
+            )
+        )
+        return math.inf
+
     # -- opening the id --------------------------------------------------------------------
 
     def begin_opening(self) -> None:

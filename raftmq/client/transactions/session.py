@@ -216,8 +216,7 @@ class TransactionSession:
             machine.is_committed = True
             self._over()
             return
-        if machine.phase is TransactionPhase.OPEN and machine.is_late(self.cluster.now()):
-            machine.end_with(_timed_out(machine))
+        machine.on_time(self.cluster.now())
         if machine.phase is TransactionPhase.OPEN:
             if count is not None:
                 machine.set_count(count())
@@ -246,6 +245,8 @@ class TransactionSession:
             except BaseException:  # cancelled: nothing was asked yet
                 await self.abort_soon()
                 raise
+            if not machine.takes_records:  # its time was over meanwhile
+                return
             machine.ask_commit(found, wait_settled=wait_settled, now=self.cluster.now())
             may_ask_again = await self._commit_once()
             if may_ask_again and not is_again:
@@ -436,12 +437,3 @@ class TransactionSession:
         # NotCoordinator, for example: the next attempt looks it up again.
         self._coordinator.doubt(error)
         return attempts.on_failure(error, now=anyio.current_time())
-
-
-def _timed_out(machine: TransactionMachine) -> TransactionAborted:
-    error = TransactionAborted(
-        f"{machine}: its time of {machine.timeout_seconds:g} s is over before it was committed; "
-        "commit more often, or take a longer transaction_timeout_ms"
-    )
-    error.reason = "timeout"
-    return error

@@ -26,6 +26,8 @@ from tests.unit.client.transactions.coordinator import committed_in, open_transa
 from tests.unit.client.world import done_and_lost, lost, refused, silent
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from trio.testing import MockClock
 
     from raftmq.rpc.reply import Reply
@@ -252,6 +254,58 @@ async def test_its_time_is_over(autojump_clock: MockClock) -> None:
                 await tx.send("t", "b")
                 await trio.sleep(3.9)
         assert committed_in(coordinator, world) == ["b"]
+
+
+async def test_its_time_is_over_before_the_block_ends(autojump_clock: MockClock) -> None:
+    """The program learns it with the next record, and nothing leaves any more; where nothing has
+    left yet, no time is counted."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        options = {**ID, "transaction_timeout_ms": 5000}
+        async with client.producer(**options) as producer:
+            with pytest.raises(TransactionAborted):  # noqa: PT012  # the block
+                async with producer.transaction() as tx:
+                    await trio.sleep(20)
+                    await tx.send("t", "a")
+                    await trio.sleep(3.9)
+                    await tx.send("t", "b")
+                    assert tx.state == "open"
+                    await trio.sleep(0.2)
+                    assert tx.state == "must abort"
+                    with pytest.raises(TransactionAborted) as caught:
+                        await tx.send("t", "c")
+                    assert caught.value.reason == "timeout"
+            assert (tx.outcome, in_log(world)) == ("aborted", ["a", "b"])
+        assert not coordinator.commits
+
+
+async def test_rows_that_come_late(autojump_clock: MockClock) -> None:
+    """A task sends slow rows, and the transaction ends before the last: they do not join the next
+    one."""
+    async with open_transactions() as (coordinator, (world, tasks, client)):
+        async with client.producer(**ID) as producer:
+            told: list[InvalidTransaction] = []
+
+            async def rows() -> AsyncIterator[str]:
+                yield "a"
+                await trio.sleep(0.5)  # the end of a portion
+                yield "b"
+                await trio.sleep(5)
+                yield "x"
+
+            async def send(tx: Any) -> None:
+                try:
+                    await tx.send_many("t", rows())
+                except InvalidTransaction as error:
+                    told.append(error)
+
+            async with producer.transaction() as tx:
+                tasks.start_soon(send, tx)
+                await trio.sleep(1)
+            async with producer.transaction() as tx:
+                await trio.sleep(10)
+                await tx.send("t", "c")
+        assert len(told) == 1
+        assert committed_in(coordinator, world) == ["a", "b", "c"]
 
 
 async def test_no_answer_to_a_commit(autojump_clock: MockClock) -> None:
