@@ -16,8 +16,18 @@ require_extra("sync", "raftmq.sync")  # before the first import that needs it
 from raftmq.sync.admin import Admin
 from raftmq.sync.client import Client, connect
 from raftmq.sync.consumer import Consumer
+from raftmq.sync.exactly_once import exactly_once
 from raftmq.sync.handover import Delivery
 from raftmq.sync.producer import Producer
 from raftmq.sync.transaction import Transaction
 
-__all__ = ["Admin", "Client", "Consumer", "Delivery", "Producer", "Transaction", "connect"]
+__all__ = [
+    "Admin",
+    "Client",
+    "Consumer",
+    "Delivery",
+    "Producer",
+    "Transaction",
+    "connect",
+    "exactly_once",
+]

@@ -454,6 +454,11 @@ class Consumer(BlockingBlock, Generic[ValueT_co, KeyT_co]):
             self._is_open, self._is_closed = True, False
             self._open_ones.add(self)
 
+    def _for_transactions(self) -> AsyncConsumer[ValueT_co, KeyT_co]:
+        """The one in the loop, open, which reads on where this one's threads have stopped."""
+        self._ask(self._give_back)
+        return self._consumer
+
     def _ask(self, question: Callable[[], T]) -> T:
         """Run it in the loop, where the consumer lives."""
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.batch import RecordMetadata
     from raftmq.client.producer.delivery import Delivery as AsyncDelivery
     from raftmq.client.producer.producer import Producer as AsyncProducer
+    from raftmq.client.transactions.transaction import Transaction as AsyncTransaction
     from raftmq.sync.loop import Loop, TimeLimit
     from raftmq.wire.batch.columns import Value
 
@@ -118,13 +119,18 @@ class Handed(NamedTuple):
 
 
 class Handover:
-    """The queue between the program's threads and one producer.
+    """The queue between the program's threads and one producer, or one transaction of it.
 
     Attributes:
         failures: of records that the producer has refused.
     """
 
-    def __init__(self, loop: Loop, producer: AsyncProducer[Any, Any], bytes_max: int) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        producer: AsyncProducer[Any, Any] | AsyncTransaction[Any, Any],
+        bytes_max: int,
+    ) -> None:
         self.loop, self._producer, self._bytes_max = loop, producer, bytes_max
         self.failures = Failures()
         self._wanted = trio.Event()

@@ -54,11 +54,14 @@ class Producer(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
         loop: Loop,
         producer: AsyncProducer[ValueT_contra, KeyT_contra],
         handover_bytes_max: int,
+        *,
+        handover: Handover | None = None,
     ) -> None:
+        """`handover`: of one that is open in the loop, and not opened here: where records go."""
         self._loop, self._producer = loop, producer
         self._block = Block(loop, producer)
         self._was_opened = False
-        self._handover = Handover(loop, producer, handover_bytes_max)
+        self._handover = handover or Handover(loop, producer, handover_bytes_max)
         # Taken from the inner one, or it would serialize single records once more.
         self._serializers, producer._serializers = producer._serializers, None
 
