@@ -166,14 +166,13 @@ class GroupConsumption:
             What has gone wrong with that, unless it was raised before.
         """
         known = self.member.problem
-        # Cancelled: the member's tasks end, too, so each request gets one attempt.
+        # Cancelled: the member's tasks end, too.
         is_abandoned = error is not None and not isinstance(error, Exception)
         seconds = LEAVE_SECONDS_MAX if error is None else LEAVE_HURRIED_SECONDS_MAX
         # Shielded: a cancelled block still leaves the group, so that others need not wait for its
         # session.
         with anyio.move_on_after(seconds, shield=True):
             if is_abandoned:
-                # One attempt each, within the hurried time.
                 await self.member.leave_at_once()
             else:
                 await self.member.leave(is_clean=is_finished)

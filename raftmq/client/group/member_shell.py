@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import anyio
 from anyio.lowlevel import checkpoint
 
-from raftmq.client.group.coordinator import CoordinatorLookup
+from raftmq.client.group.coordinator import CoordinatorLookup, checked
 from raftmq.client.group.effects import (
     AskCoordinator,
     Assign,
@@ -35,6 +35,7 @@ from raftmq.client.group.member_log import MemberLog
 from raftmq.client.group.member_requests import VERDICTS
 from raftmq.client.group.membership import GroupMembership
 from raftmq.client.group.offsets import MemberOffsets, OffsetCommits
+from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.errors import RaftmqError, RebalanceInProgress, RequestTimedOut
 from raftmq.wire.messages.groups import LeaveGroup, LeavingMember
 
@@ -415,7 +416,9 @@ class MemberShell:
             await self._left.wait()
 
     async def leave_at_once(self) -> None:
-        """As `leave`, where the tasks are cancelled: no callbacks, one attempt each."""
+        """As `leave`, where the tasks are cancelled: no callbacks, one attempt to commit. The
+        caller bounds the time.
+        """
         with suppress(RaftmqError):
             if self.options.commits_by_itself:
                 await self.offsets.commit_done()
@@ -424,7 +427,13 @@ class MemberShell:
         if self.membership.member_id and member.group_instance_id is None:
             leaving = LeaveGroup(member.group, (LeavingMember(self.membership.member_id),))
             with suppress(RaftmqError):
-                await self._coordinator.ask_once(leaving, deadline=inf)
+                # Again, where the coordinator has just moved: else others wait for the session.
+                await self._coordinator.ask(
+                    lambda: leaving,
+                    checked,
+                    deadline=inf,
+                    repeats=RepeatEffect.HARMLESS,
+                )
 
     async def resume(self, keys: Collection[Key]) -> None:
         """Read partitions that the program has chosen (`assign`) from their committed offsets.

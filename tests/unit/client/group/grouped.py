@@ -209,6 +209,11 @@ class Reading:
         self._reading.cancel()
         await self.ended.wait()
 
+    async def cancel(self) -> None:
+        """The whole block."""
+        self._scope.cancel()
+        await self.ended.wait()
+
     async def crash(self) -> None:
         """Nobody hears of it."""
         self._grouped.world.network.isolate(self.name)

@@ -13,8 +13,16 @@ from raftmq.errors import (
     InvalidSessionTimeout,
     UnknownTopicOrPartition,
 )
+from raftmq.wire.messages.groups import LeaveGroup
 from tests.unit.client.consumer.reading import take
-from tests.unit.client.group.grouped import HOME, grouped, keys, parted, until
+from tests.unit.client.group.grouped import (
+    HOME,
+    SESSION_SECONDS,
+    grouped,
+    keys,
+    parted,
+    until,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -160,6 +168,29 @@ async def test_cancelled_while_it_joins(autojump_clock: MockClock) -> None:
                     await anext(c)
         other = here.begin("b")
         await until(lambda: other.held == keys(0), seconds=15.0)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_cancelled_while_the_coordinator_moves(
+    autojump_clock: MockClock,
+    is_killed: bool,
+) -> None:
+    """The new one is told that the member is gone: others need not wait for its session."""
+    async with grouped(1) as here:
+        other = here.begin("a", commit="transaction")
+        await until(lambda: other.held)
+        if is_killed:
+            here.kill(HOME)
+        else:
+            await here.give(3)
+        here.nursery.start_soon(other.cancel)
+        await trio.sleep(0.3)
+        await here.give(3)
+        await other.ended.wait()
+        assert LeaveGroup in map(type, here.world.brokers[3].asked)
+        assert here.committed(0) is None
+        following = here.begin("b")
+        await until(lambda: following.held == keys(0), seconds=SESSION_SECONDS / 2)
 
 
 async def test_waiting_for_records_is_cancelled(autojump_clock: MockClock) -> None:
