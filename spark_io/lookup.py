@@ -141,6 +141,7 @@ class Lookup:
         return self._found(self._ask_each(keys, lambda _: "earliest"))
 
     def latest(self, keys: Iterable[Key]) -> dict[Key, int]:
+        """The ends as the isolation level sees them: tasks reach them without any more records."""
         return self._found(self._ask_each(keys, lambda _: "latest"))
 
     def since(self, moments: Mapping[Key, int]) -> dict[Key, int | None]:
@@ -177,7 +178,10 @@ class Lookup:
         return found
 
     def _offsets(self, topic: str, at: When, partitions: list[int]) -> dict[int, int | None]:
-        return self._retried(lambda admin: admin.offsets(topic, at, partitions=partitions))
+        level = self._options.isolation_level
+        return self._retried(
+            lambda admin: admin.offsets(topic, at, partitions=partitions, isolation_level=level)
+        )
 
     @staticmethod
     def _found(offsets: Mapping[Key, int | None]) -> dict[Key, int]:

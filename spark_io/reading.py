@@ -109,11 +109,13 @@ class RangeReader:
         return self._client.consumer(
             assign=[(self._asked.topic, self._asked.partition)],
             start=self._position,
+            isolation_level=self._options.isolation_level,
             **{**FETCHING, **self._options.consumer},
         )
 
     def _next(self, consumer: sync.Consumer) -> ConsumedBatch | None:
-        """The next batch; None: the range ends in offsets without records (control batches)."""
+        """The next batch; None: the range ends in offsets without records (of markers or
+        of aborted transactions)."""
         asked, deadline = self._asked, time.monotonic() + self._options.retry_seconds
         while self._position < asked.end:
             error: RaftmqError | None = None
@@ -184,5 +186,9 @@ class RangeReader:
         """The start or end of the log, by now."""
         topic, partition = self._asked.topic, self._asked.partition
         admin = self._client.admin.with_timeout(seconds_max)
-        found = retried(lambda: admin.offsets(topic, at, partitions=[partition]), seconds_max)
-        return found[partition] or 0
+        level = self._options.isolation_level
+
+        def ask() -> dict[int, int | None]:
+            return admin.offsets(topic, at, partitions=[partition], isolation_level=level)
+
+        return retried(ask, seconds_max)[partition] or 0

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from raftmq.client.client import parse_bootstrap
 from raftmq.client.consumer.options import ConsumerOptions
+from raftmq.client.options import ISOLATIONS
 from raftmq.errors import InvalidConfig
 from spark_io.offsets import PARTITION_MAX, Key, is_whole
 from spark_io.options.reader import (
@@ -34,6 +35,7 @@ TRIGGER_DELAY_SECONDS = 900.0  # Spark's default of maxTriggerDelay, 15m
 RETRY_MS, RETRY_MS_MAX = 60_000, 86_400_000  # a minute outlasts a failover; a day at most
 CONTACT_MS = 10_000  # where no broker has answered yet, the address may be wrong
 LABEL, LABEL_CHARS_MAX = "spark", 200  # cut, as queries may have names of any length
+Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
 _OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 
 
@@ -53,6 +55,8 @@ class SourceOptions:
     client_id: a label for the logs of brokers.
     retry_seconds: how long to retry while a partition has no leader or no broker answers.
     contact_seconds: how long the driver retries before any broker has answered.
+    isolation_level: of plans and of tasks alike: a plan that ended behind the last stable offset
+        would have its tasks wait for a transaction that somebody else has open.
     consumer: options of raftmq's consumer that differ from its defaults.
     """
 
@@ -73,6 +77,7 @@ class SourceOptions:
     client_id: str = LABEL
     retry_seconds: float = RETRY_MS / 1000
     contact_seconds: float = CONTACT_MS / 1000
+    isolation_level: Isolation = "read_committed"
     consumer: dict[str, Any] = field(default_factory=dict)
 
 
@@ -105,6 +110,7 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
         client_id=label_of(reader),
         retry_seconds=(retry_ms or RETRY_MS) / 1000,
         contact_seconds=(retry_ms or CONTACT_MS) / 1000,
+        isolation_level=_isolation_level(reader),
         consumer=reader.client_numbers(CONSUMER),
     )
     _check(reader, found)
@@ -136,6 +142,11 @@ def label_of(reader: OptionReader) -> str:
 def refuse_security(reader: OptionReader) -> None:
     why = ": raftmq has neither TLS nor access control yet"
     reader.choice(*client_names("security.protocol"), choices=("plaintext",), why=why)
+
+
+def _isolation_level(reader: OptionReader) -> Isolation:
+    found = reader.choice(*client_names("isolation.level"), choices=tuple(ISOLATIONS))
+    return cast("Isolation", found or next(iter(ISOLATIONS)))
 
 
 def _assigned(found: object) -> tuple[Key, ...]:
@@ -179,9 +190,6 @@ def _refuse_misplaced(reader: OptionReader, *, is_stream: bool) -> None:
         reader.refuse(*_OF_STREAMS, why=why)
     elif not reader.has("minOffsetsPerTrigger"):
         reader.refuse("maxTriggerDelay", why="nothing is waited for without minOffsetsPerTrigger")
-    # Without transactions both levels read the same records, up to the high watermark.
-    levels = ("read_committed", "read_uncommitted")
-    reader.choice(*client_names("isolation.level"), choices=levels)
     refuse_security(reader)
 
 

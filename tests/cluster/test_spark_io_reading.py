@@ -115,9 +115,35 @@ def test_the_end_lies_behind_fences(server: Server, client: sync.Client, topic: 
             producer.enqueue_columns(topic, values=[b"a", b"b"], partitions=[0, 0])
     with client.producer(name="etl", generation=3) as producer:
         producer.enqueue_columns(topic, values=[])
-    reader = batch_reader(server, topic, **HASTE)
+    reader = batch_reader(server, topic)
     assert ranges_of(reader.partitions()) == [f"{topic}-0[0:7]", f"{topic}-1[0:3]"]
     assert all_rows(reader) == [(b"a", 0, 1), (b"b", 0, 2), (b"a", 0, 4), (b"b", 0, 5)]
+
+
+def test_transactions(server: Server, client: sync.Client, topic: str) -> None:
+    """A plan ends where the first open transaction begins, and its tasks reach that without any
+    more records: behind the last one there are an aborted one and its marker."""
+
+    def ranges_and_values(**given: str) -> tuple[list[str], list[bytes]]:
+        reader = batch_reader(server, topic, **given)
+        return ranges_of(reader.partitions()), [value for value, _, _ in all_rows(reader)]
+
+    with client.producer(transaction_id="etl") as producer:
+        with producer.transaction() as tx:
+            tx.send(topic, b"committed", partition=0)
+        with producer.transaction() as tx:
+            tx.send(topic, b"aborted", partition=0)
+            tx.abort()
+        with producer.transaction(wait_visible=True) as tx:
+            tx.send(topic, b"elsewhere", partition=1)
+        with producer.transaction() as tx:
+            tx.send(topic, b"open", partition=0)
+            planned, values = ranges_and_values()
+            assert planned == [f"{topic}-0[0:4]", f"{topic}-1[0:2]"]
+            assert values == [b"committed", b"elsewhere"]
+            planned, values = ranges_and_values(**{"kafka.isolation.level": "read_uncommitted"})
+            assert planned == [f"{topic}-0[0:5]", f"{topic}-1[0:2]"]
+            assert values == [b"committed", b"aborted", b"open", b"elsewhere"]
 
 
 def test_records_that_were_deleted_before(server: Server, client: sync.Client, topic: str) -> None:

@@ -75,7 +75,10 @@ class Script:
     def with_timeout(self, _seconds: float) -> Script:
         return self
 
-    def offsets(self, _topic: str, at: str, *, partitions: list[int]) -> dict[int, int]:
+    def offsets(
+        self, _topic: str, at: str, *, partitions: list[int], isolation_level: str
+    ) -> dict[int, int]:
+        assert isolation_level == "read_committed"
         edge = self._edges[at]
         if isinstance(edge, RaftmqError):
             raise edge
@@ -137,6 +140,7 @@ def test_how_the_consumer_is_opened() -> None:
         {
             "assign": [("t", 0)],
             "start": 4,
+            "isolation_level": "read_committed",
             **FETCHING,
         }
     ]

@@ -154,10 +154,12 @@ def test_labels() -> None:
     assert options({}).client_id == "spark"
 
 
-@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
-def test_isolation_levels(level: str) -> None:
-    """Come to the same as long as there are no transactions."""
-    assert options({"kafka.isolation.level": level}) == options({})
+def test_isolation_levels() -> None:
+    """Unlike Kafka's, the default hands out nothing of open and aborted transactions."""
+    assert options({}).isolation_level == "read_committed"
+    for level in ("read_committed", "read_uncommitted"):
+        assert options({"kafka.isolation.level": level}).isolation_level == level
+    assert options({"raftmq.isolation.level": "READ_UNCOMMITTED"}).isolation_level == level
 
 
 def test_what_spark_adds_and_what_is_for_the_sink_passes() -> None:
