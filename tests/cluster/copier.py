@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
@@ -24,7 +23,6 @@ from raftmq.errors import IllegalGeneration, OutcomeUnknown, TransactionAborted
 from tests.cluster.broker_process import die_with_parent
 
 SOURCE, TARGET, GROUP = "source", "target", "copiers"
-READY = b"ready"
 SESSION_MS = 6000
 TIMEOUT_MS = 5000
 MEMBER = {
@@ -43,7 +41,6 @@ async def with_helper(order: Namespace) -> None:
             await tx.enqueue(TARGET, value, partition=batch.partition)
 
     async with raftmq.connect(order.bootstrap) as mq, mq.consumer(SOURCE, **MEMBER) as consumer:
-        tell(READY)
         await raftmq.exactly_once(mq, consumer, copy, interval_ms=50, max_records=RECORDS_MAX)
 
 
@@ -53,7 +50,6 @@ async def by_hand(order: Namespace) -> None:
         raftmq.connect(order.bootstrap) as mq,
         mq.producer(transaction_id=order.id, transaction_timeout_ms=TIMEOUT_MS) as producer,
     ):
-        tell(READY)
         while True:
             try:
                 await copy_on(mq, producer)
@@ -90,7 +86,6 @@ async def resolve(tx: Any) -> None:
 def from_plain_code(order: Namespace) -> None:
     options = {"transaction_id": order.id, "transaction_timeout_ms": TIMEOUT_MS}
     with sync.connect(order.bootstrap) as mq, mq.producer(**options) as producer:
-        tell(READY)
         while True:
             try:
                 copy_plainly(mq, producer)
@@ -108,10 +103,6 @@ def copy_plainly(mq: Any, producer: Any) -> None:
                 for value in batch.values:
                     tx.enqueue(TARGET, value, partition=batch.partition)
                 tx.commit_offsets(batch)
-
-
-def tell(word: bytes) -> None:
-    os.write(sys.stdout.fileno(), word + b"\n")
 
 
 def main() -> None:

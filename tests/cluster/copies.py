@@ -1,6 +1,6 @@
 """Disasters for copies that are made exactly once: `python -m tests.cluster.copies --rounds 24`.
 
-Three copiers, one of each way, copy a topic of three brokers while copiers are killed and stopped,
+Copiers, one of each way, copy a topic of three brokers while copiers are killed and stopped,
 and the broker that coordinates, or leads the target or the source, is killed. Exits with 1 at the
 first thing that is wrong, with the command that tries again. The seed decides what happens, and
 when; processes and kernel take their own time.
@@ -16,14 +16,16 @@ import time
 from pathlib import Path
 from random import Random, randrange
 
+from raftmq.client.transactions.exactly_once import TIMEOUT_MS as TIMEOUT_MS_MAX
 from tests.cluster.copier import SESSION_MS, SOURCE, TARGET
 from tests.cluster.copying import Copying
 from tests.cluster.node_process import NodeFailed
 
-WAYS = {1: "helper", 2: "by-hand", 3: "blocking"}
+WAYS = ("helper", "by-hand", "blocking")
 KINDS = (
     "kill copier",
     "stop copier",
+    "interrupt copier",
     "kill coordinator",
     "kill leader of target",
     "kill leader of source",
@@ -33,26 +35,31 @@ KINDS = (
     "stop leader of target",
 )
 SPREAD_SECONDS = 1.5
+# Shorter than all; longer than a session; longer than any transaction's time, too.
+STOPPED_SECONDS = (1, SESSION_MS / 1000 + 2, TIMEOUT_MS_MAX / 1000 + 2)
 
 
 class Strokes:
-    def __init__(self, copying: Copying, random: Random) -> None:
-        self._copying, self._random = copying, random
+    def __init__(self, copying: Copying, random: Random, ways: dict[int, str]) -> None:
+        self._copying, self._random, self._ways = copying, random, ways
 
     def strike(self, kind: str) -> None:
-        copying, victim = self._copying, self._random.choice(list(WAYS))
+        copying, victim = self._copying, self._random.choice(list(self._ways))
         node = self._node(kind)
         time.sleep(self._random.uniform(0, SPREAD_SECONDS))
         if "kill copier" in kind:
             copying.copiers.kill([victim])
         if kind == "stop copier":
             copying.copiers.pause([victim])
-            time.sleep(self._random.choice((1, SESSION_MS / 1000 + 2)))
+            time.sleep(self._random.choice(STOPPED_SECONDS))
             copying.copiers.resume([victim])
+        if kind == "interrupt copier":
+            copying.copiers.interrupt(victim)
+            copying.copiers.start(victim, self._ways[victim])
         if node is not None:
             self._strike_node(node, kind)
         if "kill copier" in kind:
-            copying.copiers.start(victim, WAYS[victim])
+            copying.copiers.start(victim, self._ways[victim])
         copying.wait_progress()
 
     def _node(self, kind: str) -> int | None:
@@ -85,11 +92,12 @@ def main() -> int:
     random, failure, kind = Random(arguments.seed), "", ""
     with tempfile.TemporaryDirectory(prefix="raftmq-copies-") as folder:
         with Copying(Path(folder)) as copying:
-            for number, way in WAYS.items():
+            ways = dict(enumerate(arguments.ways, 1))
+            for number, way in ways.items():
                 copying.copiers.start(number, way)
             try:
                 copying.wait_progress()
-                strokes = Strokes(copying, random)
+                strokes = Strokes(copying, random, ways)
                 for number in range(arguments.rounds):
                     kind = random.choice(KINDS)
                     sys.stderr.write(f"{number} {kind} {copying.traffic.sent}\n")
@@ -101,7 +109,8 @@ def main() -> int:
                 keep(copying, Path(arguments.keep))
         sys.stdout.write(f"{copying.traffic.sent} records\n")
     if failure:
-        again = f"python -m tests.cluster.copies --rounds {arguments.rounds}"
+        ways = " ".join(arguments.ways)
+        again = f"python -m tests.cluster.copies --rounds {arguments.rounds} --ways {ways}"
         sys.stdout.write(f"\n{failure}\n\nto try again: {again} --seed {arguments.seed}\n")
     return 1 if failure else 0
 
@@ -118,6 +127,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.copies", description=__doc__)
     parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--seed", type=int, default=randrange(1_000_000))
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--keep", help="where to put what processes said, if something is wrong")
     return parser.parse_args()
 

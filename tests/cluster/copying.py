@@ -6,6 +6,7 @@ command's (`copies.py`). The verdict compares the target with the source as they
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ import raftmq
 from raftmq import sync
 from raftmq.errors import RaftmqError
 from tests.cluster.broker_cluster import BrokerCluster
-from tests.cluster.copier import GROUP, READY, SOURCE, TARGET
+from tests.cluster.copier import GROUP, SOURCE, TARGET
 from tests.cluster.load_thread import LoadThread
 from tests.cluster.node_process import NodeFailed, NodeProcess
 from tests.cluster.nodes import Nodes
@@ -31,24 +32,7 @@ PAUSE_SECONDS = 0.02
 CONFIG = {"min.insync.replicas": 2}
 
 
-class Copier(NodeProcess):
-    """Attributes:
-    is_ready: it has opened what it needs.
-    """
-
-    def __init__(self, number: int, *words: str, on_news: Callable[[], None]) -> None:
-        self.is_ready = False
-        self._on_news = on_news
-        command = [sys.executable, "-m", "tests.cluster.copier", *words]
-        super().__init__(number, command, hear=self._hear_line, on_end=on_news)
-
-    def _hear_line(self, line: bytes) -> None:
-        assert line == READY, line
-        self.is_ready = True
-        self._on_news()
-
-
-class Copiers(Nodes[Copier]):
+class Copiers(Nodes[NodeProcess]):
     """Each keeps its number, hence its transactional id, over all of its processes."""
 
     def __init__(self, bootstrap: str) -> None:
@@ -57,11 +41,16 @@ class Copiers(Nodes[Copier]):
 
     def start(self, number: int, way: str) -> None:
         words = [way, "--bootstrap", self._bootstrap, "--id", f"copier-{number}"]
-        self._processes[number] = Copier(number, *words, on_news=self._on_news)
+        command = [sys.executable, "-m", "tests.cluster.copier", *words]
+        self._processes[number] = NodeProcess(
+            number, command, hear=lambda _: None, on_end=self._on_news
+        )
 
-    def wait_ready(self, number: int) -> None:
-        process = self._processes[number]
-        self.wait(f"copier {number} to be ready", lambda: process.is_ready)
+    def interrupt(self, number: int) -> None:
+        """As Ctrl-C does: it leaves its blocks in order."""
+        self.expect_end([number])
+        self._processes[number].signal(signal.SIGINT)
+        self.wait_end(number)
 
 
 class Traffic(LoadThread):
