@@ -511,7 +511,7 @@ class Admin:
 
         Raises:
             UnknownTransaction: it was never opened, or is forgotten. Definite.
-            ConcurrentTransactions: commits are not settled yet. Definite.
+            InvalidTransaction: commits are not settled yet. Definite.
             OutcomeUnknown: it may be forgotten, or soon be. Indefinite.
         """
         self._loop.call(

@@ -311,7 +311,7 @@ class TransactionRequests:
         name = request.transaction_id
         state = image.transactions.get(name)
         if state is None:
-            raise UnknownTransaction(f"transaction {name} is not known (any more)")
+            raise UnknownTransaction(_unknown(name))
         unsettled = self._settling.unsettled_count(name, state)
         if unsettled and not request.with_unsettled:
             raise InvalidTransaction(
@@ -333,7 +333,7 @@ class TransactionRequests:
         for name in request.transaction_ids:
             state = image.transactions.get(name)
             if state is None:
-                error = UnknownTransaction(f"transaction {name} is not known (any more)")
+                error = UnknownTransaction(_unknown(name))
                 told_rows.append(TransactionDescribed(name, **told(error)))
                 continue
             listed = {each: None for commit in state.settling for each in commit.partitions}
@@ -371,6 +371,13 @@ async def _reply_of(ending: Awaitable[EndTxnReply]) -> Reply:
 def _lacks_room(outcome: EndOutcome | RaftmqError) -> bool:
     is_known = not isinstance(outcome, RaftmqError)
     return is_known and outcome.code == ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def _unknown(name: str) -> str:
+    return (
+        f"there is no transaction id {name!r}: it was never opened, or has rested for so long that "
+        "it is forgotten; `raftmq transaction list` shows those that there are"
+    )
 
 
 def _word(reply: EndTxnReply) -> str:

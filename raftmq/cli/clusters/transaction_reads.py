@@ -128,7 +128,7 @@ def _object(one: TransactionDetails) -> Row:
 
 
 def _row(one: TransactionDetails) -> tuple[object, ...]:
-    ended = None if one.changed_at_ms is None else show_time(one.changed_at_ms)
+    ended = _ended(one)
     name = shown(one.transaction_id, TEXT_CHARS_MAX)
     return name, _outcome(one), one.last_version, one.unsettled, ended
 
@@ -137,6 +137,13 @@ def _outcome(one: TransactionDetails) -> str:
     if one.last_outcome is None:
         return NOTHING
     return one.last_outcome + (f" ({one.last_reason})" if one.last_reason else "")
+
+
+def _ended(one: TransactionDetails) -> str | None:
+    """None: none has ended; then `changed_at_ms` tells when the id was opened."""
+    if one.last_outcome is None or one.changed_at_ms is None:
+        return None
+    return show_time(one.changed_at_ms)
 
 
 def _write_details(one: TransactionDetails) -> None:
@@ -152,8 +159,8 @@ def _write_details(one: TransactionDetails) -> None:
     if one.unsettled:
         where = show_partitions(one.unsettled_partitions)
         lines.append(f"  not settled: {counted(one.unsettled, 'commit')}, in {where}")
-    if one.changed_at_ms is not None:
-        lines.append(f"  ended: {show_time(one.changed_at_ms)}")
+    if (ended := _ended(one)) is not None:
+        lines.append(f"  ended: {ended}")
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
 

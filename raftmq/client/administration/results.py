@@ -496,7 +496,8 @@ class TransactionDetails:
         last_count: rows of it, as its program counted them; None: it did not say.
         unsettled: commits that some partitions have not marked yet.
         unsettled_partitions: topic and number of these.
-        changed_at_ms: when the last one ended, in milliseconds since 1970-01-01 UTC.
+        changed_at_ms: when the last one ended, or, as long as none did, when the id was opened; in
+            milliseconds since 1970-01-01 UTC.
     """
 
     transaction_id: str

@@ -163,7 +163,7 @@ class TransactionCalls:
 
         Raises:
             UnknownTransaction: it was never opened, or is forgotten. Definite.
-            ConcurrentTransactions: commits are not settled yet. Definite.
+            InvalidTransaction: commits are not settled yet. Definite.
             OutcomeUnknown: it may be forgotten, or soon be. Indefinite.
         """
         check_transaction_id(transaction_id)

@@ -318,7 +318,12 @@ def _bad_names(options: ProducerOptions) -> list[str]:
 def _bad_transactions(options: ProducerOptions) -> list[str]:
     problems = []
     given, most = options.transaction_id, TRANSACTION_ID_CHARS_MAX
-    if given is not None and not (isinstance(given, str) and 0 < len(given) <= most):
+    if isinstance(given, str) and len(given) > most:
+        problems.append(
+            f"transaction_id = {given[:40]!r}... of {len(given)} characters: expected text of 1 to"
+            f" {most} characters"
+        )
+    elif given is not None and not (isinstance(given, str) and given):
         problems.append(f"transaction_id = {given!r}: expected text of 1 to {most} characters")
     elif given is not None and not given.isprintable():
         problems.append(f"transaction_id = {given!r}: expected characters that can be printed")
@@ -412,8 +417,15 @@ def _contradictions_of_name(options: ProducerOptions, fine: Fine) -> list[str]:
 
 
 def _contradictions_of_transactions(options: ProducerOptions, fine: Fine) -> list[str]:
-    if not fine("transaction_id", "transactions") or not options.is_transactional:
+    if not fine("transaction_id", "transactions"):
         return []
+    if not options.is_transactional:
+        if options.transaction_timeout_ms == ProducerOptions.transaction_timeout_ms:
+            return []
+        return [
+            f"transaction_timeout_ms = {options.transaction_timeout_ms} without transactions: give "
+            "a transaction_id, too, or leave it out"
+        ]
     given = options.transaction_id
     shown = "transactions = True" if given is None else f"transaction_id = {given!r}"
     problems = []

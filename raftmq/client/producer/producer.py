@@ -30,6 +30,7 @@ from raftmq.client.transactions.transaction import Transaction
 from raftmq.client.type_parameters import Generic, KeyT_contra, ValueT_contra
 from raftmq.errors import BufferFull, Closed, InvalidTransaction, MessageTooLarge
 from raftmq.wire.batch.compression import compress
+from raftmq.wire.bodies import NUMBER_MAX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable, Sequence
@@ -414,8 +415,16 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
         for name, given in (("version", version), ("count", count)):
             # True is an int for Python
             is_number = isinstance(given, int) and not isinstance(given, bool)
-            if given is not None and not (is_number and given >= 0):
-                raise InvalidTransaction(f"{name} = {given!r}: expected a whole number, 0 or more")
+            if given is not None and not (is_number and 0 <= given <= NUMBER_MAX):
+                raise InvalidTransaction(
+                    f"{name} = {given!r}: expected a whole number, 0 to {NUMBER_MAX}"
+                )
+        if version is not None and self._options.transaction_id is None:
+            raise InvalidTransaction(
+                f"version = {version} without a transaction_id: with transactions=True each "
+                "producer has an id of its own, so no other one knows what was committed; give it "
+                "a transaction_id that the same part of the program has again after a restart"
+            )
         self._check_entered()
         return Transaction(
             self, self._session, version=version, count=count, wait_visible=wait_visible

@@ -84,6 +84,7 @@ class TransactionMachine:
         number: producer id and epoch of the present transaction, or the next one.
         is_committed: what became of the newest transaction that is over; None: not known.
         latest_at: until when its commit may be asked.
+        abort_reason: why the newest one that is over was aborted, where its coordinator said it.
         last_version, last_count: the highest version that was committed, and its rows; -1: none.
         is_in_doubt: an attempt to commit the present transaction may have been carried out.
     """
@@ -104,6 +105,7 @@ class TransactionMachine:
         self.number: tuple[int, int] | None = None
         self.is_committed: bool | None = None
         self.is_in_doubt = False
+        self.abort_reason = ""
         self.last_version = self.last_count = ABSENT
         self._opening = 0
         self._version = self._count = ABSENT
@@ -198,6 +200,7 @@ class TransactionMachine:
             "another one is not over, or there is no number"
         )
         self.phase, self.error, self.is_committed = TransactionPhase.OPEN, None, None
+        self.abort_reason = ""
         self._version, self._count, self._partitions = version, count, {}
         self.latest_at, self.is_in_doubt, self._was_asked = math.inf, False, False
 
@@ -222,8 +225,16 @@ class TransactionMachine:
             )
 
     def told(self, error: RaftmqError) -> RaftmqError:
-        """A broker's error of a batch, as it is."""
-        return error
+        """A broker's error of a batch; it does not know why the transaction was aborted."""
+        if not isinstance(error, TransactionAborted):
+            return error
+        told = _aborted(
+            f"{self} was aborted: its time of {self.timeout_seconds:g} s is over, or an operator "
+            "or another producer has ended it",
+            "",
+        )
+        told.__cause__ = error
+        return told
 
     def end(self, error: RaftmqError) -> None:
         """A record was given up: nothing of the transaction may count. The first reason stays."""
@@ -338,6 +349,7 @@ class TransactionMachine:
         if not reply.is_committed and reply.reason == AbortReason.OWNER:
             self.is_in_doubt = False  # it is told, and will not change
             self._on_fenced(f"{self}: another producer has opened it since")
+        self.abort_reason = "" if reply.is_committed else REASONS[AbortReason(reply.reason)]
         is_overtaken = ABSENT in (reply.producer_id, reply.producer_epoch)
         self.number = None if is_overtaken else (reply.producer_id, reply.producer_epoch)
         if reply.is_committed and self._version != ABSENT and was_commit:

@@ -88,8 +88,18 @@ class TransactionProgress:
     def _add_numbers(self, given: Mapping[tuple[str, int], int], group: str | None) -> None:
         if group is None:
             raise InvalidConfig(["offsets by numbers without group: say whose they are"])
-        for (topic, partition), offset in given.items():
+        for place, offset in given.items():
+            if not (isinstance(place, tuple) and len(place) == 2):
+                raise InvalidConfig(
+                    [
+                        f"offsets by {place!r}: expected a topic and a partition, as in"
+                        ' {("orders", 0): 42}'
+                    ]
+                )
+            topic, partition = place
             check_topic(topic)
+            if isinstance(partition, bool) or not isinstance(partition, int) or partition < 0:
+                raise InvalidConfig([f"partition of {topic} = {partition!r}: expected 0 up"])
             if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
                 raise InvalidConfig([f"offset of {topic}-{partition} = {offset!r}: expected 0 up"])
         self._numbers.setdefault(group, {}).update(given)

@@ -341,7 +341,23 @@ class TransactionSession:
             raise
         if self.machine.is_committed:  # by an attempt that was refused later
             return
-        raise error.copied() from error.__cause__
+        told = self.explained(error)
+        raise told.copied() from told.__cause__
+
+    def explained(self, error: RaftmqError) -> RaftmqError:
+        """With the reason, where the broker that refused a record did not know it."""
+        machine = self.machine
+        if not isinstance(error, TransactionAborted) or error.reason:
+            return error
+        if machine.abort_reason == "timeout":
+            told = _timed_out(machine)
+        elif machine.abort_reason == "operator":
+            told = TransactionAborted(f"{machine} was aborted by an operator; run it again")
+            told.reason = machine.abort_reason
+        else:
+            return error
+        told.__cause__ = error
+        return told
 
     async def _flush(self) -> None:
         await self._dispatcher.stop_taking()

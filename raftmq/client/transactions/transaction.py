@@ -110,6 +110,9 @@ class Transaction(Generic[ValueT_contra, KeyT_contra]):
         elif isinstance(error, (TransactionAborted, ProducerFenced)):
             await self._session.abort_soon()
             self._session.check_fenced()  # it says more than that a record was given up
+            told = self._session.explained(error)
+            if told is not error:
+                raise told
         else:
             await self._session.abort_soon()
 

@@ -10,6 +10,7 @@ import trio
 from raftmq.errors import (
     Closed,
     ErrorCode,
+    InvalidConfig,
     InvalidTransaction,
     OutcomeUnknown,
     ProducerFenced,
@@ -240,6 +241,30 @@ async def test_ended_by_others(autojump_clock: MockClock, reason: AbortReason, w
         assert committed_in(coordinator, world) == ["b"]
 
 
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (AbortReason.TIMEOUT, "'billing-1': its time of 60 s is over"),
+        (AbortReason.OPERATOR, "'billing-1' was aborted by an operator"),
+    ],
+)
+async def test_a_record_of_what_was_ended_by_others(
+    autojump_clock: MockClock, reason: AbortReason, words: str
+) -> None:
+    """The broker that refuses the record does not know why; the end of the block says it."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        async with client.producer(**ID) as producer:
+            for is_awaited in (True, False):
+                with pytest.raises(TransactionAborted, match=words) as caught:  # noqa: PT012
+                    async with producer.transaction() as tx:
+                        await tx.send("t", "a")
+                        coordinator.abort("billing-1", reason)
+                        world.brokers[1].produces += [refused(ErrorCode.TRANSACTION_ABORTABLE)]
+                        await (tx.send if is_awaited else tx.enqueue)("t", "b")
+                assert (caught.value.reason, tx.outcome) == (reason.name.lower(), "aborted")
+        assert committed_in(coordinator, world) == []
+
+
 async def test_its_time_is_over(autojump_clock: MockClock) -> None:
     """A second before, nothing is committed any more: it is aborted."""
     async with open_transactions() as (coordinator, (world, _, client)):
@@ -423,6 +448,21 @@ async def test_offsets(autojump_clock: MockClock) -> None:
         assert coordinator.offsets == {"billing": {0: 42}}
 
 
+async def test_offsets_in_another_form(autojump_clock: MockClock) -> None:
+    """The error shows what is expected; nothing of it is committed."""
+    wrong: list[tuple[Any, str]] = [
+        ({"orders": 42}, r"expected a topic and a partition, as in \{\(\"orders\", 0\): 42\}"),
+        ({("t", "0"): 42}, "partition of t = '0'"),
+        ({("t", 0): -1}, "offset of t-0 = -1"),
+    ]
+    async with open_transactions() as (coordinator, (_, _, client)):
+        async with client.producer(**ID) as producer, producer.transaction() as tx:
+            for given, words in wrong:
+                with pytest.raises(InvalidConfig, match=words):
+                    tx.commit_offsets(given, group="billing")
+        assert coordinator.offsets == {}
+
+
 async def test_a_group_refuses_what_had_no_answer(autojump_clock: MockClock) -> None:
     """The next transaction asks again; it says so while there is no answer, and where the group
     refuses now, the one before is aborted first."""
@@ -518,6 +558,19 @@ async def test_an_id_of_its_own(autojump_clock: MockClock) -> None:
         assert len(coordinator.rows) == 2
         assert all(one.is_ephemeral for one in coordinator.asked if not isinstance(one, EndTxn))
         assert committed_in(coordinator, world) == ["a", "b"]
+
+
+async def test_a_version_needs_an_id_that_comes_again(autojump_clock: MockClock) -> None:
+    """And a number that the wire can carry: said before anything is begun."""
+    async with open_transactions() as (coordinator, (_, _, client)):
+        async with client.producer(transactions=True) as producer:
+            with pytest.raises(InvalidTransaction, match="version = 1 without a transaction_id"):
+                producer.transaction(version=1)
+        async with client.producer(**ID) as producer:
+            for number in (-1, 1 << 63, "a", True):
+                with pytest.raises(InvalidTransaction, match=r"expected a whole number, 0 to"):
+                    producer.transaction(version=number)
+        assert not [one for one in coordinator.asked if isinstance(one, EndTxn)]
 
 
 async def test_the_id_cannot_be_opened(autojump_clock: MockClock) -> None:
