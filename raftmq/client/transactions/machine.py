@@ -150,14 +150,15 @@ class TransactionMachine:
             return math.inf
         if not self.is_late(now):
             return self.latest_at
-        self.end_with(
-            _aborted(
-                f"{self}: its time of {self.timeout_seconds:g} s is over before it was committed; "
-                "commit more often, or take a longer transaction_timeout_ms",
-                REASONS[AbortReason.TIMEOUT],
-            )
-        )
+        self.end_with(self.timed_out())
         return math.inf
+
+    def timed_out(self) -> TransactionAborted:
+        return _aborted(
+            f"{self}: its time of {self.timeout_seconds:g} s is over before it was committed; "
+            "commit more often, or take a longer transaction_timeout_ms",
+            REASONS[AbortReason.TIMEOUT],
+        )
 
     # -- opening the id --------------------------------------------------------------------
 

@@ -350,7 +350,7 @@ class TransactionSession:
         if not isinstance(error, TransactionAborted) or error.reason:
             return error
         if machine.abort_reason == "timeout":
-            told = _timed_out(machine)
+            told = machine.timed_out()
         elif machine.abort_reason == "operator":
             told = TransactionAborted(f"{machine} was aborted by an operator; run it again")
             told.reason = machine.abort_reason

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from raftmq.rpc.reply import Reply
     from tests.unit.client.world import Step, Turn
 
 ID: dict[str, Any] = {"transaction_id": "billing-1"}
