@@ -7,14 +7,22 @@ nothing is ever deleted, so that every record of every transaction can be judged
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
+import pytest
+
+from raftmq.metadata import transactions
+from raftmq.metadata.apply import transactions as rules
+from raftmq.metadata.transactions import LAST_EPOCH
 from tests.simulation.brokers.group_plan import GROUP_KINDS
 from tests.simulation.brokers.plan import TOPIC_KINDS, draw_plan, draw_topic
 from tests.simulation.brokers.task_plan import TASK_KINDS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.simulation.brokers.plan import Plan
 
 TRANSACTION_KINDS = (
@@ -22,6 +30,7 @@ TRANSACTION_KINDS = (
     "power_of_open", "kill_decided", "late_metadata", "still_metadata", "rot", "wrong_clock",
 )  # fmt: skip
 UNFIT_KINDS = frozenset({*TOPIC_KINDS, *GROUP_KINDS, *TASK_KINDS, "trimmed"})
+GAPS_SECONDS = (0.3, 0.7, 1.5)  # from one fault to the next: what is open is so for a moment
 SEGMENTS = ("1024", "8192", "1000000")  # of the smallest, each transaction spans several
 
 
@@ -31,6 +40,8 @@ class TransactionsPlan(NamedTuple):
     blocks_per_second: of all of them together.
     pulse_count: of producers without transactions.
     reader_count: of readers of committed records, beside one of all records.
+    delivery_timeout_ms: a short one lets sends fail, before the time of their transaction is over.
+    last_epoch: of a producer id, after which its transaction id gets another one.
     """
 
     id_count: int
@@ -38,16 +49,23 @@ class TransactionsPlan(NamedTuple):
     pulse_count: int
     reader_count: int
     padding_bytes: int
+    request_timeout_ms: int
+    delivery_timeout_ms: int
+    last_epoch: int
 
 
 def draw_transactions(seed: int) -> TransactionsPlan:
     random = Random(f"{seed}/ids")
+    request_timeout_ms, delivery_timeout_ms = random.choice(((400, 1200), (2000, 8000)))
     return TransactionsPlan(
         id_count=random.choice((3, 4, 6)),
         blocks_per_second=random.choice((4.0, 8.0)),
         pulse_count=random.choice((0, 1)),
         reader_count=random.choice((1, 2)),
         padding_bytes=random.choice((0, 0, 300)),
+        request_timeout_ms=request_timeout_ms,
+        delivery_timeout_ms=delivery_timeout_ms,
+        last_epoch=random.choice((2, 7, LAST_EPOCH)),
     )
 
 
@@ -75,4 +93,15 @@ def draw_transaction_world(seed: int, seconds: float, wanted: tuple[str, ...]) -
         sdk_consumer_count=0,
         groups=(),
         tasks=(),
+        gap_seconds=random.choice(GAPS_SECONDS),
+        at_once=max(plan.at_once, random.choice((1, 2))),
     )
+
+
+@contextmanager
+def tuned(plan: TransactionsPlan) -> Iterator[None]:
+    """Limits that nothing promises, low enough for a short world to meet them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transactions, "LAST_EPOCH", plan.last_epoch)
+        patch.setattr(rules, "LAST_EPOCH", plan.last_epoch)
+        yield

@@ -73,7 +73,8 @@ class Programs:
             pulses_max=plan.pulse_count,
             pulse_seconds=0.2,
             padding_bytes=plan.padding_bytes,
-            request_timeout_ms=2_000,
+            request_timeout_ms=plan.request_timeout_ms,
+            delivery_timeout_ms=plan.delivery_timeout_ms,
             final_seconds=FINAL_SECONDS,
         )
         self._bench = WorldBench(

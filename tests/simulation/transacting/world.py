@@ -8,6 +8,7 @@ brokers; programs and checkers are those of real runs (`jepsen_like`).
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import trio
@@ -15,6 +16,7 @@ import trio
 from jepsen_like.history.event import Type
 from jepsen_like.workloads.transaction_bench import MEMBER_TIMEOUT_MS
 from tests.simulation.brokers.examination import judge_rest, replicas_of
+from tests.simulation.brokers.hosts import NAME
 from tests.simulation.brokers.injector import BrokerInjector
 from tests.simulation.brokers.nemesis import nemesis_of
 from tests.simulation.brokers.world import SECONDS, World
@@ -23,10 +25,13 @@ from tests.simulation.simulated_world import failure_of
 from tests.simulation.transacting.faults import TransactionFaults
 from tests.simulation.transacting.history import TransactionHistory
 from tests.simulation.transacting.judge import judge_logs, judge_views
-from tests.simulation.transacting.plan import draw_transaction_world, draw_transactions
+from tests.simulation.transacting.plan import draw_transaction_world, draw_transactions, tuned
 from tests.simulation.transacting.programs import Programs
 
 if TYPE_CHECKING:
+    import logging
+    from collections.abc import Iterator
+
     from tests.simulation.brokers.history import History
     from tests.simulation.brokers.plan import Plan
     from tests.simulation.nemesis import Nemesis
@@ -35,6 +40,8 @@ DECIDED_MIN = 20  # of transactions, in a world that is SECONDS long
 COMMIT_SECONDS_MAX = 30.0  # for all programs to go on, when all is well
 # From the last client's end, which may leave open what is aborted by its timeout only.
 SETTLED_SECONDS_MAX = MEMBER_TIMEOUT_MS / 1000 + 10.0
+# What leaders look for once a second is what nothing should leave behind.
+FORBIDDEN_WORDS = ("decided transactions were still open",)
 ENDED_SECONDS = 3.0  # for brokers to notice that the last readers are gone
 
 
@@ -63,7 +70,17 @@ class TransactionWorld(World):
         injector = BrokerInjector(self)
         return nemesis_of(self, injector, TransactionFaults(self, injector).faults)
 
+    @contextmanager
+    def tuned(self) -> Iterator[None]:
+        with super().tuned(), tuned(self.transactions):
+            yield
+
     # Telling
+
+    def on_log(self, record: logging.LogRecord) -> None:
+        super().on_log(record)
+        for words in FORBIDDEN_WORDS:
+            demand(words not in record.getMessage(), f"{NAME.get()}: {record.getMessage()}")
 
     def __str__(self) -> str:
         return (
