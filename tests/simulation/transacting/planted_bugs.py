@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from raftmq.partition.transactions import OutcomeOf
     from tests.simulation.planting import Patch
 
-SECONDS = 8.0  # of virtual time for each world
+SECONDS = 5.0  # of virtual time for each world
 SEEDS_FILE = Path(__file__).with_name("planted_seeds.json")
 
 
