@@ -41,6 +41,7 @@ class TransactionsPlan(NamedTuple):
     pulse_count: of producers without transactions.
     reader_count: of readers of committed records, beside one of all records.
     delivery_timeout_ms: a short one lets sends fail, before the time of their transaction is over.
+    helper_count: of programs on `raftmq.exactly_once`; 0: there are none.
     last_epoch: of a producer id, after which its transaction id gets another one.
     """
 
@@ -52,6 +53,7 @@ class TransactionsPlan(NamedTuple):
     request_timeout_ms: int
     delivery_timeout_ms: int
     last_epoch: int
+    helper_count: int
 
 
 def draw_transactions(seed: int) -> TransactionsPlan:
@@ -66,6 +68,7 @@ def draw_transactions(seed: int) -> TransactionsPlan:
         request_timeout_ms=request_timeout_ms,
         delivery_timeout_ms=delivery_timeout_ms,
         last_epoch=random.choice((2, 7, LAST_EPOCH)),
+        helper_count=random.choice((0, 0, 2)),
     )
 
 

@@ -22,6 +22,7 @@ from jepsen_like.workloads.transaction_owners import run_owners
 from raftmq.client.client import Client
 from tests.simulation.brokers.hosts import NAME, now_ms
 from tests.simulation.client_network import ClientNetwork
+from tests.simulation.transacting.helpers import Helper
 
 if TYPE_CHECKING:
     from raftmq.client.network.network import AnyioNetwork
@@ -96,10 +97,6 @@ class Programs:
     def on_made(self, topic: str) -> None:
         self._keys.on_made(topic)
 
-    @property
-    def keys(self) -> list[str]:
-        return list(self._keys.everything)
-
     async def run(self, stop: trio.Event) -> None:
         """Until `stop` is set; then the blocks under way are ended."""
         plan = self._world.transactions
@@ -111,6 +108,17 @@ class Programs:
             nursery.start_soon(self._read_all, stop)
             for place in range(plan.id_count):
                 nursery.start_soon(run_owners, self._shared, place, stop)
+
+    async def help(self, stop: trio.Event) -> None:
+        """Until `stop` is set."""
+        async with trio.open_nursery() as nursery:
+            for number in range(self._world.transactions.helper_count):
+                helper = Helper(self._world, self._bench, number, self.input_topic)
+                nursery.start_soon(helper.run, stop)
+
+    @property
+    def input_topic(self) -> str:
+        return self.topics[0]
 
     async def _read_all(self, stop: trio.Event) -> None:
         await run_reader(self._bench, stop, "reader-of-all", level=UNCOMMITTED)

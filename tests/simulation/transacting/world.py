@@ -23,8 +23,9 @@ from tests.simulation.brokers.world import SECONDS, World
 from tests.simulation.raft.checks import demand
 from tests.simulation.simulated_world import failure_of
 from tests.simulation.transacting.faults import TransactionFaults
+from tests.simulation.transacting.helpers import RESULTS, behind, judge_results
 from tests.simulation.transacting.history import TransactionHistory
-from tests.simulation.transacting.judge import judge_logs, judge_views
+from tests.simulation.transacting.judge import judge_logs, judge_views, views
 from tests.simulation.transacting.plan import draw_transaction_world, draw_transactions, tuned
 from tests.simulation.transacting.programs import Programs
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tests.simulation.brokers.history import History
     from tests.simulation.brokers.plan import Plan
     from tests.simulation.nemesis import Nemesis
+    from tests.simulation.transacting.judge import View
 
 DECIDED_MIN = 20  # of transactions, in a world that is SECONDS long
 COMMIT_SECONDS_MAX = 30.0  # for all programs to go on, when all is well
@@ -42,6 +44,8 @@ COMMIT_SECONDS_MAX = 30.0  # for all programs to go on, when all is well
 SETTLED_SECONDS_MAX = MEMBER_TIMEOUT_MS / 1000 + 10.0
 # What leaders look for once a second is what nothing should leave behind.
 FORBIDDEN_WORDS = ("decided transactions were still open",)
+# For helpers to read on: a dead member's session, a dead transaction, and its producer's next one.
+HELPED_SECONDS_MAX = 60.0
 ENDED_SECONDS = 3.0  # for brokers to notice that the last readers are gone
 
 
@@ -120,10 +124,22 @@ class TransactionWorld(World):
         for name, topic in zip(self.programs.topics, self.plan.topics, strict=True):
             demand(await self.operator.make_topic(topic, name=name), "no topic can be made")
             self.programs.on_made(name)
+        if self.transactions.helper_count:
+            topic = self.plan.topics[0]
+            demand(await self.operator.make_topic(topic, name=RESULTS), "no topic can be made")
 
     async def _inject_faults(self) -> None:
         self.history.on_phase("faults")
-        stop = trio.Event()
+        stop, stop_helpers = trio.Event(), trio.Event()
+        async with trio.open_nursery() as helpers:
+            helpers.start_soon(self.programs.help, stop_helpers)
+            await self._run_clients(stop)
+            if self.transactions.helper_count:
+                await self._wait_helped()
+            stop_helpers.set()
+
+    async def _run_clients(self, stop: trio.Event) -> None:
+        """They have ended then, and all is well."""
         async with trio.open_nursery() as clients:
             clients.start_soon(self.programs.run, stop)
             with trio.move_on_after(self.plan.seconds) as faults:
@@ -146,6 +162,18 @@ class TransactionWorld(World):
             return
         demand(False, "nothing is committed after the repairs")
 
+    async def _wait_helped(self) -> None:
+        """The helpers have read all that there is."""
+        topic = self.programs.input_topic
+        with trio.move_on_after(HELPED_SECONDS_MAX):
+            while behind(self, topic):  # noqa: ASYNC110  # of many logs
+                await trio.sleep(0.5)
+            return
+        demand(False, f"{HELPED_SECONDS_MAX} s after all clients: {behind(self, topic)}")
+
+    def views(self) -> dict[str, View]:
+        return views(self)
+
     async def _judge(self) -> None:
         await self.wait_whole("at rest")
         await self._wait_settled()
@@ -153,8 +181,11 @@ class TransactionWorld(World):
         await self.programs.read_everything()
         await trio.sleep(ENDED_SECONDS)
         self.history.take_replicas()
-        judge_logs(self)
-        judge_views(self)
+        known = self.views()
+        judge_logs(self, known)
+        judge_views(self, known)
+        if self.transactions.helper_count:
+            judge_results(self, self.programs.input_topic, known)
         judge_rest(self)
 
     async def _wait_settled(self) -> None:
