@@ -15,6 +15,7 @@ import pytest
 
 from raftmq.metadata import transactions
 from raftmq.metadata.apply import transactions as rules
+from raftmq.metadata.delta import CHANGES_MAX, ChangeLog
 from raftmq.metadata.transactions import LAST_EPOCH
 from tests.simulation.brokers.group_plan import GROUP_KINDS
 from tests.simulation.brokers.plan import TOPIC_KINDS, draw_plan, draw_topic
@@ -43,6 +44,8 @@ class TransactionsPlan(NamedTuple):
     delivery_timeout_ms: a short one lets sends fail, before the time of their transaction is over.
     helper_count: of programs on `raftmq.exactly_once`; 0: there are none.
     last_epoch: of a producer id, after which its transaction id gets another one.
+    changes_max: of the metadata, that brokers remember: who is further behind is not told what
+        has changed, as after a snapshot of the quorum.
     """
 
     id_count: int
@@ -53,6 +56,7 @@ class TransactionsPlan(NamedTuple):
     request_timeout_ms: int
     delivery_timeout_ms: int
     last_epoch: int
+    changes_max: int
     helper_count: int
 
 
@@ -68,6 +72,7 @@ def draw_transactions(seed: int) -> TransactionsPlan:
         request_timeout_ms=request_timeout_ms,
         delivery_timeout_ms=delivery_timeout_ms,
         last_epoch=random.choice((2, 7, LAST_EPOCH)),
+        changes_max=random.choice((3, CHANGES_MAX)),
         helper_count=random.choice((0, 0, 2)),
     )
 
@@ -107,4 +112,5 @@ def tuned(plan: TransactionsPlan) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transactions, "LAST_EPOCH", plan.last_epoch)
         patch.setattr(rules, "LAST_EPOCH", plan.last_epoch)
+        patch.setitem(ChangeLog.__init__.__kwdefaults__, "changes_max", plan.changes_max)
         yield

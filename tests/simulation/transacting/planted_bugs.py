@@ -68,7 +68,7 @@ def idle_shelf_forgets_open(patch: Patch) -> None:
         old = [
             (pid, state)
             for pid, state in self.known.items()
-            if pid in self.open and self.open[pid].first_offset + 30 < high_watermark
+            if pid in self.open and self.open[pid].first_offset + 3 < high_watermark
         ]
         for pid, _state in old:
             del self.known[pid], self.open[pid]
