@@ -150,12 +150,18 @@ def after(
     following = (header.base_sequence + header.record_count) % SEQUENCES
     runs = _runs_after(known, header)
     if account is None:  # not a named producer
-        plain = ProducerState(header.producer_epoch, following, runs)
         # Without calls, as it is asked twice for each batch, most of which have no transaction.
         is_known_plain = known is None or (known.open_offset < 0 and known.marker_offset < 0)
         if is_known_plain and not header.attributes & TRANSACTIONAL_BIT:
-            return plain
-        return _in_transaction(plain, known, header)
+            return ProducerState(header.producer_epoch, following, runs)
+        open_offset, marker_offset = _transaction_after(known, header)
+        return ProducerState(
+            header.producer_epoch,
+            following,
+            runs,
+            open_offset=open_offset,
+            marker_offset=marker_offset,
+        )
     generation, digest, _ = account
     is_same = known is not None and known.generation == generation
     # Only fences carry the count; one of another generation says nothing about this one.
@@ -165,18 +171,15 @@ def after(
     )
 
 
-def _in_transaction(
-    producer: ProducerState, known: ProducerState | None, header: BatchHeader
-) -> ProducerState:
-    """The state with what is open after the batch."""
+def _transaction_after(known: ProducerState | None, header: BatchHeader) -> tuple[int, int]:
+    """What is open after the batch, and the marker before it: their offsets."""
     before, marker_offset = (
         (NO_OFFSET, NO_OFFSET) if known is None else (known.open_offset, known.marker_offset)
     )
     # A later epoch while one is open: the marker between them could not be read.
     is_same = known is not None and known.epoch == header.producer_epoch and before >= 0
     begins = header.is_transactional and not is_same
-    open_offset = header.base_offset if begins else before
-    return producer._replace(open_offset=open_offset, marker_offset=marker_offset)
+    return header.base_offset if begins else before, marker_offset
 
 
 def _runs_after(known: ProducerState | None, header: BatchHeader) -> tuple[SequenceRun, ...]:

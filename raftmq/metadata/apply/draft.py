@@ -227,17 +227,18 @@ class Draft:
         return self._image.transactions.get(transaction_id)
 
     def put_transaction(self, transaction_id: str, state: TransactionState) -> None:
+        ids = self._transaction_ids(transaction_id, state.producer_ids())
         transactions = self._image.transactions.set(transaction_id, state)
-        self._index_transaction(transaction_id, state.producer_ids())
-        self._image = self._image._replace(transactions=transactions)
+        self._image = self._image._replace(transactions=transactions, transaction_ids=ids)
 
     def remove_transaction(self, transaction_id: str) -> None:
-        self._index_transaction(transaction_id, frozenset())
+        ids = self._transaction_ids(transaction_id, frozenset())
         transactions = self._image.transactions.delete(transaction_id)
-        self._image = self._image._replace(transactions=transactions)
+        self._image = self._image._replace(transactions=transactions, transaction_ids=ids)
 
-    def _index_transaction(self, transaction_id: str, after: frozenset[int]) -> None:
-        """Touches what it had and what it has: leaders look at each for what is open there."""
+    def _transaction_ids(self, transaction_id: str, after: frozenset[int]) -> Map[int, str]:
+        """The index once the id has these. Touches what it had and what it has: leaders look at
+        each for what is open there."""
         known = self.transaction(transaction_id)
         before = frozenset() if known is None else known.producer_ids()
         ids = self._image.transaction_ids
@@ -245,9 +246,9 @@ class Draft:
             ids = ids.delete(producer_id)
         for producer_id in after - before:
             ids = ids.set(producer_id, transaction_id)
-        self._image = self._image._replace(transaction_ids=ids)
         for producer_id in sorted(before | after):
             self._touch(ChangeKind.TRANSACTION, producer_id)
+        return ids
 
     @property
     def next_producer_id(self) -> int:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from raftmq.disk.files import File
     from raftmq.partition.storage.entries import ReadBytes
     from raftmq.partition.storage.segment import FoundBatch, Segment
-    from raftmq.wire.batch.header import BatchHeader, Buffer
+    from raftmq.wire.batch.header import BatchHeader
 
 
 logger = logging.getLogger("raftmq.partition")
@@ -83,11 +83,6 @@ class OpenBeginnings:
         # The one that was entered first began first.
         first = next(iter(self.open.values()), None)
         return end_offset if first is None else first.first_offset
-
-
-def _kind_in(data: Buffer, position: int) -> ControlType | int:
-    """The type of the control batch at `position`. Raises CorruptRecord: it does not decode."""
-    return RecordBatch.decode(data, position).control.type
 
 
 # -- Looking up -----------------------------------------------------------------------------------
@@ -293,7 +288,7 @@ def kind_in_file(file: File, found: FoundBatch) -> ControlType | int | None:
         where = str(file.path)
         raise CorruptRecord(what, position=position, where=where, offset=header.base_offset)
     try:
-        return _kind_in(file.read(position, header.size), 0)
+        return RecordBatch.decode(file.read(position, header.size)).control.type
     except CorruptRecord as error:  # again, with the offset of the batch to check for rot
         error.offset = header.base_offset
         raise
@@ -313,18 +308,14 @@ class KnownAborted:
     def __init__(self) -> None:
         self.open_at: OpenBeginnings | None = None
 
-    def note(self, active: Segment, header: BatchHeader, data: Buffer, position: int) -> None:
-        """A transactional batch was appended; a marker stands at `position` of `data`."""
-        if self.open_at is None:
+    def note(self, active: Segment, header: BatchHeader, kind: ControlType | None) -> None:
+        """A transactional batch was appended.
+
+        Args:
+            kind: of a marker; None: of records, or a control batch that this version does not know.
+        """
+        if self.open_at is None or (kind is None and header.is_control):
             return
-        kind = None
-        if header.is_control:
-            try:
-                kind = _kind_in(data, position)
-            except CorruptRecord as error:  # of a leader; it stands in the log, as in the others
-                logger.error("marker does not decode: segment=%s reason=%s", active.path, error)
-                self.forget(active)
-                return
         entry = self.open_at.note(header, kind)
         # A marker that aborts something; an index that is damaged is built again, with it.
         if entry is not None and active.aborted.is_whole:

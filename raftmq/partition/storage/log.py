@@ -378,20 +378,13 @@ class PartitionLog:
 
     def _note_producers(self, placement: Placement, now: float) -> None:
         accounts = placement.accounts
-        for number, (_, header) in enumerate(placement.batches):
+        for _, header in placement.batches:
             # Most batches have no producer id: one comparison.
             if header.producer_id != NO_PRODUCER_ID:
                 self.producers.now.note(header, now, accounts.get(header.base_offset))
                 if header.attributes & TRANSACTIONAL_BIT:
-                    self._note_transaction(placement, number)
-
-    def _note_transaction(self, placement: Placement, number: int) -> None:
-        (position, header), buffers = placement.batches[number], placement.buffers
-        # A leader's markers come in one piece, our own in one piece each.
-        data, at = buffers[0], position - placement.batches[0].position
-        if header.is_control and len(buffers) > 1:
-            data, at = buffers[number], 0
-        self.aborted.note(self.active, header, data, at)
+                    kind = placement.markers.get(header.base_offset)
+                    self.aborted.note(self.active, header, kind)
 
     def doubt(self, error: RaftmqError) -> None:
         """A read failed with `error`: have the batch checked on the disk (decision 0027)."""

@@ -446,15 +446,32 @@ def account_of(buffer: Buffer, position: int, header: BatchHeader) -> Account | 
     return RecordBatch.decode(buffer, position).control.account
 
 
+# What stands behind the header of markers as brokers write them, by which a follower tells their
+# type without decoding: there is one in each partition of each transaction.
+_MARKER_RECORDS = {
+    bytes(
+        encode_control_batch(
+            kind=kind, coordinator_epoch=0, producer_id=0, producer_epoch=0, timestamp=0
+        )[HEADER_SIZE:]
+    ): kind
+    for kind in (ControlType.ABORT, ControlType.COMMIT)
+}
+
+
 def marker_of(buffer: Buffer, position: int, header: BatchHeader) -> ControlType | None:
-    """Which marker stands whole at `position`; None: the batch is none, or one of a type that this
-    version does not know.
+    """Which marker stands whole at `position`, with the right CRC; None: the batch is none, or one
+    of a type that this version does not know.
 
     Raises:
         CorruptRecord: not sound.
     """
     if not header.is_marker:
         return None
+    has_usual_form = header.record_count == 1 and not header.attributes & COMPRESSION_BITS
+    if has_usual_form and not header.is_columns:
+        records = bytes(buffer[position + HEADER_SIZE : position + header.size])
+        if (usual := _MARKER_RECORDS.get(records)) is not None:
+            return usual
     kind = RecordBatch.decode(buffer, position).control.type
     return kind if isinstance(kind, ControlType) else None
 

@@ -6,9 +6,15 @@ import pytest
 
 from raftmq.errors import CorruptRecord
 from raftmq.wire.batch.control import ControlRecord, ControlType
-from raftmq.wire.batch.header import CONTROL_BIT, NAMED_FIRST, Account
+from raftmq.wire.batch.header import (
+    CONTROL_BIT,
+    NAMED_FIRST,
+    TRANSACTIONAL_BIT,
+    Account,
+    read_header,
+)
 from raftmq.wire.batch.kafka_records import encode_record
-from raftmq.wire.batch.records import RecordBatch, encode_control_batch, encode_fence
+from raftmq.wire.batch.records import RecordBatch, encode_control_batch, encode_fence, marker_of
 from tests.unit.wire.batches import with_header
 
 NAMED = NAMED_FIRST + 5
@@ -30,6 +36,32 @@ def test_round_trip(kind: ControlType) -> None:
     assert decoded.header.is_transactional
     assert (decoded.header.producer_id, decoded.header.producer_epoch) == (42, 3)
     assert decoded.control == ControlRecord(0, kind, bytes.fromhex("0000 00000007"), 7)
+
+
+@pytest.mark.parametrize("kind", [ControlType.ABORT, ControlType.COMMIT])
+@pytest.mark.parametrize("coordinator_epoch", [0, 7])
+def test_the_kind_of_a_marker(kind: ControlType, coordinator_epoch: int) -> None:
+    """Wherever it stands; by its usual bytes, or by decoding what somebody else wrote."""
+    batch = encode_control_batch(
+        kind=kind,
+        coordinator_epoch=coordinator_epoch,
+        producer_id=42,
+        producer_epoch=3,
+        timestamp=1000,
+        base_offset=17,
+    )
+    assert marker_of(b"before" + batch, 6, read_header(batch)) is kind
+
+
+def test_a_marker_of_more_records_than_it_has() -> None:
+    """What looks usual behind a header that says something else is not believed."""
+    batch = encode_control_batch(
+        kind=ControlType.COMMIT, coordinator_epoch=0, producer_id=1, producer_epoch=0, timestamp=0
+    )
+    wrong = with_header(bytes(batch[61:]), 2, attributes=CONTROL_BIT | TRANSACTIONAL_BIT)
+    header = read_header(wrong)._replace(producer_id=1)
+    with pytest.raises(CorruptRecord):
+        marker_of(wrong, 0, header)
 
 
 def test_byte_for_byte() -> None:
