@@ -16,6 +16,7 @@ from raftmq.client.producer.partition_queue import Stamped
 from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
 from raftmq.client.routing.routes import error_in, leader_told
 from raftmq.errors import (
+    ConcurrentTransactions,
     LeaderNotAvailable,
     RaftmqError,
     ServerError,
@@ -176,6 +177,10 @@ def _appended(found: PartitionProduced) -> Offsets | Stamped:
 
 def is_stale(cluster: Cluster, error: RaftmqError) -> bool:
     """The error may be due to outdated metadata."""
+    # Only a leader says so. Each end of a transaction makes newer metadata, so that without this
+    # topics would be asked for again with each transaction that has to wait for the one before.
+    if isinstance(error, ConcurrentTransactions):
+        return False
     is_gone = isinstance(error, Unreachable) or error.refresh_metadata
     return is_gone or cluster.newest_version > cluster.routes.version
 
