@@ -71,6 +71,8 @@ async def exactly_once(
         InvalidConfig: the consumer has no group, or a number is out of bounds. Definite.
         InvalidTransaction: the consumer commits otherwise. Definite.
         ProducerFenced: another process has the consumer's group_instance_id. Definite.
+        OutcomeUnknown: nobody can say any more what became of a commit; whoever begins anew goes on
+            from the group's offsets. Indefinite.
         RaftmqError: what reading has raised, as Closed.
         Exception: what `transform` has raised at last; a note names the batch.
     """
@@ -253,7 +255,7 @@ class _Loop:
             turn.is_over.set()
 
     async def _end(self, turn: _Turn) -> None:
-        """Raises TransactionAborted, ProducerFenced."""
+        """Raises TransactionAborted, ProducerFenced, _EndError."""
         try:
             await turn.tx.__aexit__(None, None, None)
         except OutcomeUnknown as error:
@@ -268,8 +270,10 @@ class _Loop:
                 await turn.tx.resolve()
             except OutcomeUnknown as error:
                 unknown = error
-                if turn.tx.state == "closed":  # nobody knows any more
-                    raise
+            # Nobody knows any more. Read again, it might have two results; whoever begins anew goes
+            # on from the group's offsets, which were committed with the first, or not.
+            if turn.tx.outcome is None and turn.tx.state in ("closed", "fenced"):
+                raise _EndError from unknown
         if turn.tx.outcome == "aborted":
             raise TransactionAborted(str(unknown)) from unknown
 
@@ -293,7 +297,9 @@ class _Loop:
 
 
 class _EndError(Exception):
-    """Nothing follows: a batch has failed too often, or reading has. Its cause says it."""
+    """Nothing follows: a batch has failed too often, reading has, or nobody knows what became of a
+    commit. Its cause says it.
+    """
 
 
 def _key_of(batch: AnyBatch) -> tuple[str, int, int]:

@@ -435,6 +435,16 @@ def done_but(error: ErrorCode) -> Step:
     return step
 
 
+def done_and_refused(error: ErrorCode) -> Step:
+    """It is carried out, and the answer says something else."""
+
+    def step(turn: Turn) -> Reply:
+        turn.carry_out()
+        return turn.refuse(error)
+
+    return step
+
+
 def lost(turn: Turn) -> Awaitable[Reply]:
     """The connection ends before anything is done."""
     turn.hang_up()

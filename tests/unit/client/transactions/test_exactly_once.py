@@ -11,13 +11,13 @@ import trio
 
 import raftmq
 from raftmq.client.client import Client
-from raftmq.errors import ErrorCode, InvalidConfig, InvalidTransaction
+from raftmq.errors import ErrorCode, InvalidConfig, InvalidTransaction, OutcomeUnknown
 from raftmq.model import AbortReason
 from tests.simulation.client_network import ClientNetwork
 from tests.unit.client.group.grouped import GROUP, grouped, until
 from tests.unit.client.producer.shell import NOW_MS
 from tests.unit.client.transactions.coordinator import Coordinator, committed_in
-from tests.unit.client.world import done_and_lost, refused
+from tests.unit.client.world import done_and_lost, done_and_refused, refused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -149,6 +149,20 @@ async def test_requests_fail(autojump_clock: MockClock) -> None:
         here.here.world.brokers[1].produces += random.choices(produces, k=40)
         feed(here)
         await here.all_there()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ErrorCode.PRODUCER_FENCED])
+async def test_nobody_knows_any_more(autojump_clock: MockClock, code: ErrorCode) -> None:
+    """A commit was carried out, and nobody can say so: to read its records again would double
+    their results, so it ends. Who begins anew goes on from the group's offsets."""
+    async with plant() as here:
+        feed(here)
+        here.coordinator.ends += [done_and_refused(ErrorCode.REQUEST_TIMED_OUT), refused(code)]
+        with pytest.raises(OutcomeUnknown), trio.fail_after(300):
+            await raftmq.exactly_once(here.mq, here.consumer, here.transform, max_records=3)
+        committed = here.results()
+        assert len(committed) == 3
+        assert sum(here.coordinator.offsets[GROUP].values()) == 3
 
 
 async def test_transform_fails_now_and_then(autojump_clock: MockClock) -> None:

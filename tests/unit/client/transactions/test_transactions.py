@@ -25,30 +25,19 @@ from raftmq.wire.messages.producers import InitProducerIdReply
 from raftmq.wire.messages.transactions import EndTxn
 from tests.unit.client.producer.shell import in_log, requests
 from tests.unit.client.transactions.coordinator import committed_in, open_transactions
-from tests.unit.client.world import done_and_lost, lost, refused, silent
+from tests.unit.client.world import done_and_lost, done_and_refused, lost, refused, silent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from trio.testing import MockClock
 
-    from tests.unit.client.world import Step, Turn
 
 ID: dict[str, Any] = {"transaction_id": "billing-1"}
 
 
 class ProgramError(Exception):
     """Of the program under test."""
-
-
-def done_and_refused(error: ErrorCode) -> Step:
-    """It is carried out, and the answer says something else."""
-
-    def step(turn: Turn) -> Reply:
-        turn.carry_out()
-        return turn.refuse(error)
-
-    return step
 
 
 async def test_commit(autojump_clock: MockClock) -> None:
