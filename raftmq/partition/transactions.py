@@ -177,14 +177,19 @@ class Transactions:
         # "Aborted" may be said of a commit that is settled: its marker is in what was not read.
         return None if marker is ControlType.ABORT and self.is_doubtful(producer_id) else marker
 
-    def due(self, producer_ids: Iterable[int] | None, outcome_of: OutcomeOf) -> list[MarkerWanted]:
-        """The markers that the open transactions of these producers (None: of all) need now."""
+    def due(
+        self, producer_ids: Iterable[int] | None, outcome_of: OutcomeOf, limit: int = OPEN_MAX
+    ) -> list[MarkerWanted]:
+        """The markers that the open transactions of these producers (None: of all) need now, at
+        most `limit` of them."""
         wanted: list[MarkerWanted] = []
         for producer_id in self.open if producer_ids is None else dict.fromkeys(producer_ids):
             kind = self.marker_for(producer_id, outcome_of)
             if kind is not None:
                 epoch = self.open[producer_id].producer_epoch
                 wanted.append(MarkerWanted(producer_id, epoch, kind))
+                if len(wanted) >= limit:
+                    break
         return wanted
 
     def is_ended(self, producer_id: int, producer_epoch: int, high_watermark: int) -> bool:

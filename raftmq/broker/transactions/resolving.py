@@ -21,7 +21,7 @@ from raftmq.metadata.image import ChangeKind
 from raftmq.model import TransactionOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
     from raftmq.broker.replication.replicas import Replicas
     from raftmq.metadata.quorum import MetadataQuorum
@@ -82,7 +82,7 @@ class TransactionResolving:
         async for key, producer_ids in _in_slices(wanted):
             replica = self._replicas.find(key)
             if replica is not None:
-                replica.resolve(producer_ids)
+                await _end_open(replica, producer_ids)
 
     # -- what was missed, and what nobody has granted --------------------------------------
 
@@ -102,7 +102,7 @@ class TransactionResolving:
             old = [one for one in found if one.since <= now - LOOK_SECONDS]
             missed = [one for one in old if self._outcome(one) in DECIDED]
             if missed:
-                self._resolve_missed(replica, missed)
+                await self._resolve_missed(replica, missed)
             ungranted += [
                 (replica, one)
                 for one in old
@@ -111,8 +111,8 @@ class TransactionResolving:
         if ungranted:
             await self._abort_ungranted(ungranted)
 
-    def _resolve_missed(self, replica: Replica, missed: list[PartitionTransaction]) -> None:
-        replica.resolve({one.producer_id for one in missed})
+    async def _resolve_missed(self, replica: Replica, missed: list[PartitionTransaction]) -> None:
+        await _end_open(replica, {one.producer_id for one in missed})
         left = set(replica.open_transactions())  # of a log that cannot be written or read
         caught = [one for one in missed if one not in left]
         # A newer image would have had its turn in a moment: nothing was missed.
@@ -138,6 +138,11 @@ class TransactionResolving:
 
     def _outcome(self, one: PartitionTransaction) -> TransactionOutcome:
         return self._replicas.outcome(one.producer_id, one.producer_epoch)
+
+
+async def _end_open(replica: Replica, producer_ids: Collection[int]) -> None:
+    while replica.resolve(producer_ids):  # with pauses for other tasks, where there are many
+        await trio.lowlevel.checkpoint()
 
 
 async def _in_slices(wanted: list[T]) -> AsyncIterator[T]:

@@ -18,6 +18,7 @@ from raftmq.errors import (
     UnknownLeaderEpoch,
 )
 from raftmq.model import TransactionOutcome
+from raftmq.partition import replica as replicas
 from raftmq.wire.batch.control import ControlType
 from raftmq.wire.batch.records import encode_batch, encode_control_batch
 from tests.log_reading import read_batches
@@ -143,6 +144,28 @@ async def test_a_new_leader_ends_what_it_finds_open(autojump_clock: MockClock) -
         assert markers(follower) == [(2, PID, 1, ControlType.COMMIT)]
         [left] = follower.open_transactions()
         assert left == (8, 0, 1, trio.current_time())  # time counts anew
+
+
+async def test_many_markers_take_many_turns(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """5,000 in one turn would hold up the loop for 170 ms. Whoever begins to lead, and whoever
+    follows the metadata, comes again."""
+    monkeypatch.setattr(replicas, "MARKERS_AT_ONCE", 2)
+    async with machine(1) as home:
+        metadata = Metadata(home)
+        replica = await home.replica()
+        await replica.take_up(led_by(1, isr=(1,)))
+        for producer in range(5):
+            replica.append(sent(producer=producer), acks=ALL)
+            metadata.said[producer, 0] = ABORTED
+        assert [replica.resolve() for _ in range(4)] == [True, True, False, False]
+        assert [found[1] for found in markers(replica)] == list(range(5))
+        for producer in range(5):
+            replica.append(sent(producer=producer, epoch=1), acks=ALL)
+            metadata.said[producer, 1] = COMMITTED
+        await replica.take_up(led_by(1, 1, isr=(1,)))
+        assert not replica.open_transactions()
 
 
 async def test_the_next_transaction_brings_the_marker_of_the_one_before(
