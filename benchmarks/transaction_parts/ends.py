@@ -45,7 +45,7 @@ PARTITIONS_OF_END = 3
 SECONDS, REST_SECONDS = 20.0, 5.0
 BALANCED_SECONDS = 5.0  # until the observer has its share of the coordinators
 LOOK_SECONDS = 0.005  # between questions to the observer
-AIMS = {500: "observer 5 % of a core, lag p99 50 ms"}
+AIMS = {500: "observer: 5 % of a core more than at rest, lag p99 500 ms"}
 
 
 class Told(NamedTuple):

@@ -502,7 +502,10 @@ class Replica:
         if self.leader and self.log.is_sound:  # a damaged leader hands over; its ISR stays as it is
             self._perform(self.leader.on_tick(now))
         self._acks.expire(now)
-        self.log.producers.now.release(self.high_watermark, self._environment.outcome)
+        producers = self.log.producers.now
+        # Most partitions have no transactions, and a broker has thousands of partitions.
+        if producers.transactions.known:
+            producers.release(self.high_watermark, self._environment.outcome)
 
     # -- transactions ----------------------------------------------------------------------
 

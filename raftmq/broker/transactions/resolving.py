@@ -94,10 +94,14 @@ class TransactionResolving:
     async def look(self) -> None:
         """Find what is decided and still open, or to come for too long. In all partitions, not by
         the index: what it lacks would stay open for ever."""
-        ungranted = []
+        ungranted, index = [], self._replicas.open_transactions
+        indexed = set(index.partitions())
         async for replica in _in_slices(list(self._replicas.all())):
             found = replica.open_transactions() if replica.leader is not None else []
-            self._replicas.open_transactions.put(replica.key, {one.producer_id for one in found})
+            if found or replica.key in indexed:
+                index.put(replica.key, {one.producer_id for one in found})
+            if not found:  # most partitions, of which a broker may have thousands
+                continue
             now = trio.current_time()
             old = [one for one in found if one.since <= now - LOOK_SECONDS]
             missed = [one for one in old if self._outcome(one) in DECIDED]
