@@ -33,8 +33,11 @@ KINDS = (
     "kill copier and leader of target",
     "terminate leader of target",
     "stop leader of target",
+    "kill all brokers",
+    "stop two brokers",
 )
 SPREAD_SECONDS = 1.5
+DOWN_SECONDS = (0.2, 12.0)  # of brokers
 # Shorter than all; longer than a session; longer than any transaction's time, too.
 STOPPED_SECONDS = (1, SESSION_MS / 1000 + 2, TIMEOUT_MS_MAX / 1000 + 2)
 
@@ -45,7 +48,7 @@ class Strokes:
 
     def strike(self, kind: str) -> None:
         copying, victim = self._copying, self._random.choice(list(self._ways))
-        node = self._node(kind)
+        nodes = self._nodes(kind)
         time.sleep(self._random.uniform(0, SPREAD_SECONDS))
         if "kill copier" in kind:
             copying.copiers.kill([victim])
@@ -56,34 +59,38 @@ class Strokes:
         if kind == "interrupt copier":
             copying.copiers.interrupt(victim)
             copying.copiers.start(victim, self._ways[victim])
-        if node is not None:
-            self._strike_node(node, kind)
+        if nodes:
+            self._strike_nodes(nodes, kind)
         if "kill copier" in kind:
             copying.copiers.start(victim, self._ways[victim])
         copying.wait_progress()
 
-    def _node(self, kind: str) -> int | None:
+    def _nodes(self, kind: str) -> list[int]:
         copying, partition = self._copying, self._random.randrange(self._copying.partitions)
+        nodes = copying.brokers.nodes
         if "coordinator" in kind:
-            return copying.coordinator()
-        if "target" in kind:
-            return copying.leader(TARGET, partition)
-        return copying.leader(SOURCE, partition) if "source" in kind else None
+            return [copying.coordinator()]
+        if "leader" in kind:
+            leader = copying.leader(TARGET if "target" in kind else SOURCE, partition)
+            return [] if leader is None else [leader]
+        if "brokers" in kind:
+            return nodes if "all" in kind else self._random.sample(nodes, 2)
+        return []
 
-    def _strike_node(self, node: int, kind: str) -> None:
-        brokers, seconds = self._copying.brokers, self._random.uniform(0.2, 4)
+    def _strike_nodes(self, nodes: list[int], kind: str) -> None:
+        brokers = self._copying.brokers
         if "terminate" in kind:
-            brokers.terminate([node])
+            brokers.terminate(nodes)
         elif "stop" in kind:
-            brokers.pause([node])
+            brokers.pause(nodes)
         else:
-            brokers.kill([node])
-        time.sleep(seconds)
+            brokers.kill(nodes)
+        time.sleep(self._random.uniform(*DOWN_SECONDS))
         if "stop" in kind:
-            brokers.resume([node])
+            brokers.resume(nodes)
         else:
-            brokers.start([node])
-            brokers.wait_ready([node])
+            brokers.start(nodes)
+            brokers.wait_ready(nodes)
 
 
 def main() -> int:
@@ -102,7 +109,7 @@ def main() -> int:
                     kind = random.choice(KINDS)
                     sys.stderr.write(f"{number} {kind} {copying.traffic.sent}\n")
                     strokes.strike(kind)
-                failure = "\n".join(copying.findings())
+                failure = "\n".join(copying.findings() or copying.disk_findings())
             except NodeFailed as error:
                 failure = f"{kind}: {error}"
             if failure and arguments.keep:

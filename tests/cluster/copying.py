@@ -6,7 +6,9 @@ command's (`copies.py`). The verdict compares the target with the source as they
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
 import sys
 import time
 from contextlib import ExitStack
@@ -21,7 +23,7 @@ from raftmq.errors import RaftmqError
 from tests.cluster.broker_cluster import BrokerCluster
 from tests.cluster.copier import GROUP, SOURCE, TARGET
 from tests.cluster.load_thread import LoadThread
-from tests.cluster.node_process import NodeFailed, NodeProcess
+from tests.cluster.node_process import END_SECONDS_MAX, PROJECT, NodeFailed, NodeProcess
 from tests.cluster.nodes import Nodes
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAUSE_SECONDS = 0.02
+BURST = 10  # records, so that a transaction has batches of several partitions
 CONFIG = {"min.insync.replicas": 2}
 
 
@@ -74,10 +77,13 @@ class Traffic(LoadThread):
 
     async def _write(self, mq: Any) -> None:
         async with mq.producer() as producer:
-            for number in count():
+            for burst in count():
                 self._in_flight = 1
-                await producer.send(SOURCE, b"%d" % number, partition=number % self._partitions)
-                self.sent += 1
+                for number in range(burst * BURST, (burst + 1) * BURST):
+                    partition = number % self._partitions
+                    await producer.enqueue(SOURCE, b"%d" % number, partition=partition)
+                await producer.flush()
+                self.sent += BURST
                 self._in_flight = 0
                 await trio.sleep(PAUSE_SECONDS)
                 while not self._is_working:  # noqa: ASYNC110  # another thread sets it
@@ -185,6 +191,27 @@ class Copying:
         ends = self.mq.admin.offsets(SOURCE, "latest")
         if committed != ends:
             found.append(f"the group has committed {committed} of {ends}")
+        return found
+
+    def disk_findings(self) -> list[str]:
+        """At the very end: what `raftmq log verify` finds once all have stopped in order."""
+        self.copiers.kill(self.copiers.running)
+        self.traffic.stop()
+        self.brokers.terminate(self.brokers.running)
+        found = list[str]()
+        for node_id in self.brokers.nodes:
+            words = ["log", "verify", str(self.brokers.directory(node_id)), "-o", "json"]
+            done = subprocess.run(
+                [sys.executable, "-m", "raftmq", *words],
+                cwd=PROJECT,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=END_SECONDS_MAX,
+            )
+            told = done.stdout.splitlines()
+            assert told, done.stderr
+            found += [line for line in told if json.loads(line)["type"] == "finding"]
         return found
 
     def _committed(self) -> dict[int, int]:

@@ -33,6 +33,7 @@ def copying(tmp_path: Path) -> Iterator[Copying]:
         copying.wait_progress()
         yield copying
         assert not copying.findings()
+        assert not copying.disk_findings()
 
 
 def test_copies_under_kills(copying: Copying) -> None:

@@ -27,7 +27,7 @@ from tests.cluster.node_process import END_SECONDS_MAX, PROJECT
 from tests.unit.client.backends import on_trio_and_asyncio
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from raftmq.testing.server import Server
 
@@ -35,13 +35,19 @@ pytestmark = pytest.mark.cluster
 
 PROGRAM = [sys.executable, "-m", "tests.cluster.transaction_program"]
 LOOK_SECONDS = 0.05
+SEGMENT_BYTES = 1 << 20
 PATIENCE_SECONDS = 60
 _numbers = count()
 
 
+RETENTION_CHECK_SECONDS = 0.2
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with testing.cluster(3) as server:
+    with pytest.MonkeyPatch.context() as patch, testing.cluster(3) as server:
+        module = "raftmq.partition.storage.directory"
+        patch.setattr(f"{module}.RETENTION_CHECK_INTERVAL", RETENTION_CHECK_SECONDS)
         yield server
 
 
@@ -330,6 +336,35 @@ async def test_records_of_what_is_open_are_not_deleted(server: Server, topic: st
             assert await read(mq, topic) == [b"0", b"1"]
             [end] = (await mq.admin.offsets(topic, "latest")).values()
             assert await mq.admin.delete_records(topic, {0: "latest"}) == {0: end}
+
+
+async def test_retention_keeps_what_is_open(server: Server, topic: str) -> None:
+    """Segments behind the beginning of an open transaction stay, until it has ended."""
+    limits = {"retention.bytes": 0, "segment.bytes": SEGMENT_BYTES}
+    async with raftmq.connect(server.bootstrap) as mq:
+        await mq.admin.create_topic(topic, partitions=1, replication_factor=3, config=limits)
+        async with mq.producer() as plain, mq.producer(transaction_id=topic) as producer:
+            await send_segments(plain, topic)
+            async with producer.transaction() as tx:
+                first = (await tx.send(topic, b"0")).offset
+                await send_segments(plain, topic)
+                await wait_start(mq, topic, lambda start: start > 0)
+                await anyio.sleep(3 * RETENTION_CHECK_SECONDS)
+                [start] = (await mq.admin.offsets(topic, "earliest")).values()
+                assert start is not None
+                assert start <= first
+            await wait_start(mq, topic, lambda start: start > first)
+
+
+async def send_segments(producer: Any, topic: str) -> None:
+    for _ in range(4):
+        await producer.send(topic, b"x" * (SEGMENT_BYTES // 2))
+
+
+async def wait_start(mq: raftmq.Client, topic: str, is_so: Callable[[int], bool]) -> None:
+    with anyio.fail_after(PATIENCE_SECONDS):
+        while not is_so((await mq.admin.offsets(topic, "earliest"))[0] or 0):  # noqa: ASYNC110  # it is asked
+            await anyio.sleep(LOOK_SECONDS)
 
 
 async def test_leaders_change_under_an_open_transaction(server: Server, topic: str) -> None:
