@@ -37,6 +37,7 @@ LOOK_SECONDS = 1.0
 # Metadata that are behind for longer are asked for: a forged epoch must not hold up readers.
 AHEAD_SECONDS = 10.0
 SLICE = 100  # partitions of one turn; others wait for the loop meanwhile
+LOOK_SLICE = 5_000  # partitions and transactions, of which each partition may have as many
 
 DECIDED = frozenset({TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED})
 
@@ -95,9 +96,13 @@ class TransactionResolving:
         """Find what is decided and still open, or to come for too long. In all partitions, not by
         the index: what it lacks would stay open for ever."""
         ungranted, index = [], self._replicas.open_transactions
-        indexed = set(index.partitions())
-        async for replica in _in_slices(list(self._replicas.all())):
+        indexed, passed = set(index.partitions()), 0
+        for replica in list(self._replicas.all()):
+            if passed >= LOOK_SLICE:
+                passed = 0
+                await trio.lowlevel.checkpoint()
             found = replica.open_transactions() if replica.leader is not None else []
+            passed += 1 + len(found)
             if found or replica.key in indexed:
                 index.put(replica.key, {one.producer_id for one in found})
             if not found:  # most partitions, of which a broker may have thousands

@@ -25,7 +25,7 @@ from raftmq.wire.messages.producers import InitProducerIdReply
 from raftmq.wire.messages.transactions import EndTxn
 from tests.unit.client.producer.shell import in_log, requests
 from tests.unit.client.transactions.coordinator import committed_in, open_transactions
-from tests.unit.client.world import done_and_lost, done_and_refused, lost, refused, silent
+from tests.unit.client.world import done_and_lost, lost, refused, silent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -359,25 +359,6 @@ async def test_no_answer_and_not_carried_out(autojump_clock: MockClock) -> None:
         assert committed_in(coordinator, world) == []
 
 
-async def test_a_coordinator_that_does_not_know(autojump_clock: MockClock) -> None:
-    """It answers that its quorum has not answered: the commit may be carried out, as it is here.
-    What comes then is no proof that it is not: an id that is forgotten, or another owner."""
-    for code in (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ErrorCode.PRODUCER_FENCED, None):
-        async with open_transactions() as (coordinator, (world, _, client)):
-            options = {**ID, "transaction_timeout_ms": 5000, "request_timeout_ms": 1000}
-            async with client.producer(**options) as producer:
-                said = ErrorCode.REQUEST_TIMED_OUT
-                again = [refused(said)] * 99 if code is None else [refused(code)]
-                coordinator.ends += [done_and_refused(said), *again]
-                with pytest.raises(OutcomeUnknown):
-                    async with producer.transaction() as tx:
-                        await tx.send("t", "a")
-                coordinator.ends.clear()
-                if code is None:
-                    assert await tx.resolve() == "committed"
-            assert committed_in(coordinator, world) == ["a"]
-
-
 async def test_cancelled_in_the_middle(autojump_clock: MockClock) -> None:
     """It is aborted at once, not when its time is over."""
     async with open_transactions() as (coordinator, (world, _, client)):
@@ -495,25 +476,6 @@ async def test_a_group_refuses(autojump_clock: MockClock) -> None:
                 async with producer.transaction():
                     pass
         assert (coordinator.offsets, committed_in(coordinator, world)) == ({}, [])
-
-
-async def test_a_refusal_does_not_undo_a_late_commit(autojump_clock: MockClock) -> None:
-    """The first attempt is on its way for long, the second is refused, the abort has no answer:
-    whether the first one is carried out is not known."""
-    async with open_transactions() as (coordinator, (world, _, client)):
-        options = {**ID, "request_timeout_ms": 1000, "delivery_timeout_ms": 3000}
-        async with client.producer(**options) as producer:
-            refusal = refused(ErrorCode.ILLEGAL_GENERATION)
-            coordinator.ends += [silent, refusal, refusal, *[silent] * 40]
-            with pytest.raises(OutcomeUnknown):  # noqa: PT012  # the block
-                async with producer.transaction() as tx:
-                    await tx.send("t", "a")
-                    tx.commit_offsets({("t", 0): 42}, group="billing")
-            assert tx.outcome is None
-            coordinator.end(coordinator.commits[0])  # it arrives
-            coordinator.ends.clear()
-            assert await tx.resolve() == "committed"
-        assert committed_in(coordinator, world) == ["a"]
 
 
 async def test_the_coordinator_moves(autojump_clock: MockClock) -> None:
