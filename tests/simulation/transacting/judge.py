@@ -2,7 +2,7 @@
 
 Owns the invariants X1 to X3 and X8 over the logs of a world at rest:
 
-* X1: a producer id in one epoch has one outcome, in all logs.
+* X1: a producer id in one epoch has one outcome, in all logs, and in the metadata.
 * X2: the last stable offset is what the log says, and so are the transactions that were aborted.
 * X3: between the begin and the marker of a transaction its producer id has no other epoch.
 * X8: what a reader of committed records got of a partition is a beginning of what is committed.
@@ -95,7 +95,7 @@ def views(world: TransactionWorld) -> dict[str, View]:
 
 
 def judge_logs(world: TransactionWorld, known: dict[str, View]) -> None:
-    outcomes: dict[tuple[int, int], tuple[bool, str]] = {}
+    outcomes = {key: (told, "the metadata") for key, told in world.decisions.known.items()}
     for spot in world.spots():
         replicas = replicas_of(world, spot)
         _judge_equal(spot, replicas)

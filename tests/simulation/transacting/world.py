@@ -22,6 +22,7 @@ from tests.simulation.brokers.nemesis import nemesis_of
 from tests.simulation.brokers.world import SECONDS, World
 from tests.simulation.raft.checks import demand
 from tests.simulation.simulated_world import failure_of
+from tests.simulation.transacting.decisions import Decisions
 from tests.simulation.transacting.faults import TransactionFaults
 from tests.simulation.transacting.helpers import RESULTS, behind, judge_results
 from tests.simulation.transacting.history import TransactionHistory
@@ -63,6 +64,7 @@ class TransactionWorld(World):
         self.transactions = draw_transactions(seed)
         self.machines: set[str] = set()
         self._programs: Programs | None = None
+        self.decisions = Decisions(self)
 
     def _draw_plan(self, seed: int, seconds: float, kinds: tuple[str, ...]) -> Plan:
         return draw_transaction_world(seed, seconds, kinds)
@@ -120,6 +122,7 @@ class TransactionWorld(World):
 
     async def _begin(self) -> None:
         await self.wait_whole("after the start")
+        self.nursery.start_soon(self.decisions.watch)
         self._programs = Programs(self)
         for name, topic in zip(self.programs.topics, self.plan.topics, strict=True):
             demand(await self.operator.make_topic(topic, name=name), "no topic can be made")
