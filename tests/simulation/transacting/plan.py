@@ -72,7 +72,7 @@ def draw_transactions(seed: int) -> TransactionsPlan:
         request_timeout_ms=request_timeout_ms,
         delivery_timeout_ms=delivery_timeout_ms,
         last_epoch=random.choice((2, 7, LAST_EPOCH)),
-        changes_max=random.choice((3, CHANGES_MAX)),
+        changes_max=random.choice((0, 2, CHANGES_MAX)),
         helper_count=random.choice((0, 0, 2)),
     )
 

@@ -139,7 +139,7 @@ _CASES = {
     index_lost_reads_as_empty: _by("rot", "kill_open"),
     cut_keeps_abort_entry: _by("kill_decided", "comeback"),
     idle_shelf_forgets_open: _by("kill_open"),
-    commit_despite_failed_send: _by("kill_both", "leader_off_brokers"),
+    commit_despite_failed_send: _by("leader_off_clients"),
     retry_hears_done: _by("kill_decider", "decider_off_brokers"),
     snapshot_wakes_nobody: _by("pause_decider", "isolate"),
     operator_is_told_to_owner: _by("kill_open"),
