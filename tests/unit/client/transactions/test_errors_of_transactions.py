@@ -22,6 +22,8 @@ from raftmq.errors import (
     UnknownTopicOrPartition,
 )
 from raftmq.model import AbortReason
+from raftmq.wire.messages.metadata import Metadata
+from tests.unit.client.producer.shell import requests
 from tests.unit.client.transactions.coordinator import committed_in, open_transactions
 from tests.unit.client.world import lost, refused, silent
 
@@ -251,4 +253,19 @@ async def test_an_end_that_has_reached_nobody(autojump_clock: MockClock) -> None
             await trio.sleep(1)
             coordinator.ends.clear()
             assert await tx.resolve() == "committed"
+        assert committed_in(coordinator, world) == ["a"]
+
+
+async def test_the_leader_has_not_heard_of_the_end_before(autojump_clock: MockClock) -> None:
+    """Within the same epoch, again after milliseconds."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        async with client.producer(**ID) as producer:
+            world.brokers[1].produces += [refused(ErrorCode.CONCURRENT_TRANSACTIONS)] * 3
+            before, asked = trio.current_time(), world.brokers[1].count(Metadata)
+            world.version += 1  # as any end of a transaction does
+            async with producer.transaction() as tx:
+                await tx.send("t", "a")
+            assert trio.current_time() - before < 0.1
+            assert world.brokers[1].count(Metadata) <= asked + 1  # for the topic, before the first
+        assert len(requests(world)) == 4
         assert committed_in(coordinator, world) == ["a"]

@@ -20,10 +20,9 @@ from raftmq.errors import (
 from raftmq.model import AbortReason
 from raftmq.rpc.reply import Reply
 from raftmq.wire.batch.header import read_header
-from raftmq.wire.messages.metadata import Metadata
 from raftmq.wire.messages.producers import InitProducerIdReply
 from raftmq.wire.messages.transactions import EndTxn
-from tests.unit.client.producer.shell import in_log, requests
+from tests.unit.client.producer.shell import in_log
 from tests.unit.client.transactions.coordinator import committed_in, open_transactions
 from tests.unit.client.world import done_and_lost, lost, refused, silent
 
@@ -181,21 +180,6 @@ async def test_an_answer_that_is_lost(autojump_clock: MockClock) -> None:
             assert tx.outcome == "committed"
         assert committed_in(coordinator, world) == ["a"]
         assert len(coordinator.commits) == 2
-
-
-async def test_the_leader_has_not_heard_of_the_end_before(autojump_clock: MockClock) -> None:
-    """Within the same epoch, again after milliseconds."""
-    async with open_transactions() as (coordinator, (world, _, client)):
-        async with client.producer(**ID) as producer:
-            world.brokers[1].produces += [refused(ErrorCode.CONCURRENT_TRANSACTIONS)] * 3
-            before, asked = trio.current_time(), world.brokers[1].count(Metadata)
-            world.version += 1  # as any end of a transaction does
-            async with producer.transaction() as tx:
-                await tx.send("t", "a")
-            assert trio.current_time() - before < 0.1
-            assert world.brokers[1].count(Metadata) <= asked + 1  # for the topic, before the first
-        assert len(requests(world)) == 4
-        assert committed_in(coordinator, world) == ["a"]
 
 
 async def test_another_owner(autojump_clock: MockClock) -> None:
