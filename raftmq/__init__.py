@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # `X as X` and a star are what type checkers take for public 
     from raftmq.client.administration.results import GroupOffset as GroupOffset
     from raftmq.client.administration.results import GroupSummary as GroupSummary
     from raftmq.client.administration.results import Health as Health
+    from raftmq.client.administration.results import HeldPartition as HeldPartition
     from raftmq.client.administration.results import OffsetReset as OffsetReset
     from raftmq.client.administration.results import PartitionDetails as PartitionDetails
     from raftmq.client.administration.results import PartitionLag as PartitionLag
@@ -39,6 +40,7 @@ if TYPE_CHECKING:  # `X as X` and a star are what type checkers take for public 
     from raftmq.client.administration.results import TopicDetails as TopicDetails
     from raftmq.client.administration.results import TopicSize as TopicSize
     from raftmq.client.administration.results import TopicSummary as TopicSummary
+    from raftmq.client.administration.results import UnsettledTransaction as UnsettledTransaction
     from raftmq.client.administration.results import WrongClock as WrongClock
     from raftmq.client.client import Client as Client
     from raftmq.client.client import connect as connect
@@ -68,6 +70,8 @@ _HOMES = {
         "ConfigValue",
         "CreatedTopic",
         "DamagedReplica",
+        "HeldPartition",
+        "UnsettledTransaction",
         "Election",
         "FragileTopic",
         "GroupDetails",

@@ -55,6 +55,7 @@ from raftmq.broker.requests.topics import TopicConfigRequests, TopicRequests
 from raftmq.broker.settings import BROKERS
 from raftmq.broker.transactions.coordinator import TransactionCoordinator
 from raftmq.broker.transactions.leading import LedTransactions
+from raftmq.broker.transactions.overdue import OverdueRequests
 from raftmq.disk.files import OsFiles, allow_many_files
 from raftmq.metadata.commands import Endpoint
 from raftmq.metadata.raft.background import open_background
@@ -365,6 +366,11 @@ class Broker:
         )
         yield LogDescriptions(replicas)
         yield self._led_transactions
+        yield OverdueRequests(
+            replicas,
+            self._transactions.settling.overdue,
+            timeout_ms_max=self.settings.transaction_timeout_ms_max,
+        )
         yield self.replicas.rot_watch
         yield MetadataRequests(
             quorum,

@@ -35,8 +35,10 @@ def cluster() -> None:
     brokers that do not answer), addresses (by broker id), leaderless and under_replicated (lists:
     topic, partition, missing, which are broker ids), fragile (a list: topic, replication_factor,
     min_insync_replicas, warning), wrong_clocks (a list: broker_id, ahead_ms), damaged (a list:
-    topic, partition, broker_id, offset, what; 500 of each broker at most), damaged_count (of all)
-    and voters_together (ids of voters that share a host, by host). What is not known is null.
+    topic, partition, broker_id, offset, what; 500 of each broker at most), damaged_count (of all),
+    held (a list: topic, partition, transaction_id, open_seconds), unsettled (a list:
+    transaction_id, commits, oldest_seconds; of both 100 of each broker at most) and
+    voters_together (ids of voters that share a host, by host). What is not known is null.
     """)
 )
 @click.option("--wait", is_flag=True, help="Until it is healthy, or --timeout is over.")
@@ -47,8 +49,9 @@ def health(wait: bool, watch: bool, output: str, timeout: float, bootstrap: str 
     """Check whether all is well.
 
     All is well if the quorum has a leader, no broker is down, each one answers, every partition
-    is led, every replica is in sync and undamaged, as far as its broker knows, and the clocks of
-    the brokers agree. A broker that is stopping counts as down.
+    is led, every replica is in sync and undamaged, as far as its broker knows, the clocks of the
+    brokers agree, no transaction is open for longer than any timeout, and none that was committed
+    lacks its mark in some partition for a minute. A broker that is stopping counts as down.
 
     A warning is no reason to be unhealthy: it names topics that one broker which is down would
     stop, as they have one replica, or as acks=all needs all of theirs; and voters that share a

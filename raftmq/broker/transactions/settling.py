@@ -61,6 +61,10 @@ class Settling:
     def backlog(self) -> Backlog:
         return self._commits.backlog(trio.current_time())
 
+    def overdue(self, seconds: float) -> dict[str, Backlog]:
+        """By transaction id, where a commit waits for leaders for longer."""
+        return self._commits.overdue(trio.current_time(), seconds)
+
     def settled_of(self, transaction_id: str) -> tuple[SettledTransaction, ...]:
         """What the next end of the id lets the metadata forget."""
         return self._commits.settled_of(transaction_id)

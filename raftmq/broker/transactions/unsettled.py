@@ -275,13 +275,19 @@ class UnsettledCommits:
 
     def backlog(self, now: float) -> Backlog:
         """Of the commits that wait for leaders."""
-        since = [
-            commit.since
-            for commits in self._ids.values()
-            for commit in commits.values()
-            if commit.waiting
-        ]
-        return Backlog(len(since), now - min(since, default=now))
+        found = [_backlog(commits, now) for commits in self._ids.values()]
+        oldest = max((one.oldest_seconds for one in found), default=0.0)
+        return Backlog(sum(one.commits for one in found), oldest)
+
+    def overdue(self, now: float, seconds: float) -> dict[str, Backlog]:
+        """Of the ids with a commit that waits for longer."""
+        found = {name: _backlog(commits, now) for name, commits in self._ids.items()}
+        return {name: one for name, one in found.items() if one.oldest_seconds > seconds}
+
+
+def _backlog(commits: dict[Transaction, _Commit], now: float) -> Backlog:
+    since = [commit.since for commit in commits.values() if commit.waiting]
+    return Backlog(len(since), now - min(since, default=now))
 
 
 def _settled(commits: dict[Transaction, _Commit], count: int) -> Iterator[SettledTransaction]:

@@ -138,11 +138,25 @@ def problems_of(health: Health) -> list[str]:
     more = health.damaged_count - min(len(health.damaged), NAMED_MAX)
     if more > 0:
         found.append(counted(more, "more ailing replica"))
+    found += _transactions(health)
     if health.wrong_clocks:
         found.append(
             f"clocks wrong: {', '.join(map(_clock, health.wrong_clocks))} (against the others'):"
             " deletes nothing for its age, set it right"
         )
+    return found
+
+
+def _transactions(health: Health) -> list[str]:
+    found = []
+    if health.held:
+        where = name_partitions([(one.topic, one.partition) for one in health.held])
+        see = as_called("see `raftmq transaction open TOPIC`")
+        found.append(f"transactions open for too long, readers wait: {where}; {see}")
+    if health.unsettled:
+        names = _listed([one.transaction_id for one in health.unsettled])
+        see = as_called("see `raftmq transaction describe ID`")
+        found.append(f"commits not settled for a minute: of {names}; {see}")
     return found
 
 
@@ -205,5 +219,7 @@ def _object(health: Health) -> Row:
         "wrong_clocks": msgspec.to_builtins(health.wrong_clocks),
         "damaged": msgspec.to_builtins(health.damaged),
         "damaged_count": health.damaged_count,
+        "held": msgspec.to_builtins(health.held),
+        "unsettled": msgspec.to_builtins(health.unsettled),
         "voters_together": {host: list(ids) for host, ids in health.voters_together.items()},
     }

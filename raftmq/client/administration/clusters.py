@@ -25,7 +25,9 @@ from raftmq.client.administration.results import (
     Election,
     FragileTopic,
     Health,
+    HeldPartition,
     PartitionLeader,
+    UnsettledTransaction,
     WrongClock,
 )
 from raftmq.client.administration.topics import all_metadata
@@ -47,6 +49,7 @@ from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.cluster import DescribeCluster
 from raftmq.wire.messages.corruption import DescribeDamage
 from raftmq.wire.messages.topics import ElectLeaders, WantedElection
+from raftmq.wire.messages.transactions import DescribeOverdue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +62,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.topics import ElectLeadersReply
 
 BROKERS = "brokers"  # the listener between brokers, which no program uses
-# For one broker's report of damage: a slow one must not delay the rest of the health report
+# For one broker's reports: a slow one must not delay the rest of the health report
 DAMAGE_SECONDS_MAX = 2.0
 
 
@@ -86,6 +89,8 @@ async def find_health(cluster: Cluster, *, deadline: float) -> Health:
     damaged: list[DamagedReplica] = []
     untold: list[int] = []
     silent: list[int] = []
+    held: list[HeldPartition] = []
+    unsettled: list[UnsettledTransaction] = []
     # Others would not answer.
     active = [one.broker_id for one in details.brokers if one.state == "active"]
     limit = min(deadline, anyio.current_time() + DAMAGE_SECONDS_MAX)
@@ -94,9 +99,17 @@ async def find_health(cluster: Cluster, *, deadline: float) -> Health:
         for broker_id in active:
             seek = partial(_find_damage, cluster, broker_id, topics, damaged, untold, silent)
             tasks.start_soon(seek, deadline)
+            tasks.start_soon(
+                partial(_find_overdue, cluster, broker_id, topics, held, unsettled), limit
+            )
     told = tuple(sorted(damaged, key=_place))
     return replace(
-        health, silent=tuple(sorted(silent)), damaged=told, damaged_count=len(told) + sum(untold)
+        health,
+        silent=tuple(sorted(silent)),
+        damaged=told,
+        damaged_count=len(told) + sum(untold),
+        held=tuple(sorted(held, key=lambda one: (one.topic, one.partition))),
+        unsettled=tuple(sorted(unsettled, key=lambda one: one.transaction_id)),
     )
 
 
@@ -125,6 +138,32 @@ async def _find_damage(
         if one.topic_id in topics
     ]
     untold.append(max(0, told.count - len(told.replicas)))
+
+
+async def _find_overdue(
+    cluster: Cluster,
+    broker_id: int,
+    topics: Mapping[bytes, str],
+    held: list[HeldPartition],
+    unsettled: list[UnsettledTransaction],
+    limit: float,
+) -> None:
+    """A broker that is too old, or silent, adds nothing."""
+    try:
+        told = (await cluster.ask(broker_id, DescribeOverdue(), deadline=limit)).body
+    except RaftmqError:
+        return
+    held += [
+        HeldPartition(
+            topics[one.topic_id], one.partition, one.transaction_id or None, one.open_ms / 1000
+        )
+        for one in told.open
+        if one.topic_id in topics
+    ]
+    unsettled += [
+        UnsettledTransaction(one.transaction_id, one.commits, one.oldest_ms / 1000)
+        for one in told.unsettled
+    ]
 
 
 def _place(damaged: DamagedReplica) -> tuple[str, int, int]:

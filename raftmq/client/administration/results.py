@@ -298,6 +298,35 @@ class WrongClock:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldPartition:
+    """A partition with a transaction that is open for longer than it may.
+
+    Attributes:
+        transaction_id: of the oldest one there; None: the quorum knows none (any more).
+        open_seconds: for how long the present leader has had it open.
+    """
+
+    topic: str
+    partition: int
+    transaction_id: str | None
+    open_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class UnsettledTransaction:
+    """A transaction id with commits that are not settled: in some partition they have no marker.
+
+    Attributes:
+        commits: how many.
+        oldest_seconds: since its present coordinator knows of the oldest.
+    """
+
+    transaction_id: str
+    commits: int
+    oldest_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
     """The state of the cluster.
 
@@ -314,6 +343,9 @@ class Health:
         damaged: replicas, as reported by the brokers until they are repaired; 500 of each broker at
             most.
         damaged_count: of all.
+        held: partitions whose readers of committed records wait for a transaction that is open for
+            longer than any timeout; 100 of each broker at most.
+        unsettled: transaction ids with commits that have not been settled for a minute; likewise.
         voters_together: ids of voters of the quorum that share a host, and so fail together, by
             that host. No fault, as `fragile`; loopback addresses are no host here.
     """
@@ -332,6 +364,8 @@ class Health:
     addresses: Mapping[int, Address] = field(default_factory=dict)
     damaged: tuple[DamagedReplica, ...] = ()
     damaged_count: int = 0
+    held: tuple[HeldPartition, ...] = ()
+    unsettled: tuple[UnsettledTransaction, ...] = ()
     voters_together: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
@@ -344,6 +378,8 @@ class Health:
             or self.wrong_clocks
             or self.silent
             or self.damaged_count
+            or self.held
+            or self.unsettled
         )
 
 

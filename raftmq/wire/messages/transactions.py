@@ -48,6 +48,7 @@ TRANSACTION_GROUPS_MAX = 100
 TRANSACTION_OFFSETS_MAX = 5_000
 DESCRIBED_MAX = 1_000  # transaction ids of one request or reply
 OPEN_MAX = 5_000  # open transactions of one partition, and so of one reply about it
+OVERDUE_MAX = 100  # of a kind in one reply: people look at the first few
 SETTLED_MAX = 10_000  # questions of one request, of all its partitions
 
 TransactionIds: TypeAlias = Annotated[tuple[TransactionId, ...], Meta(max_length=DESCRIBED_MAX)]
@@ -268,3 +269,34 @@ class ForgetTransaction(Request, frozen=True):
     transaction_id: TransactionId
     with_unsettled: bool = False
     timeout_ms: Milliseconds = TIMEOUT_MS
+
+
+class OverduePartition(Body, frozen=True):
+    """Its oldest open transaction; `transaction_id` is empty where the metadata know none."""
+
+    topic_id: TopicId
+    partition: Partition
+    transaction_id: TransactionIdOrNone = ""
+    open_ms: Milliseconds = 0
+
+
+class OverdueCommits(Body, frozen=True):
+    """`commits` of the id are not settled, the oldest for `oldest_ms`."""
+
+    transaction_id: TransactionId
+    commits: Natural = 0
+    oldest_ms: Milliseconds = 0
+
+
+class DescribeOverdueReply(Body, frozen=True):
+    open: Annotated[tuple[OverduePartition, ...], Meta(max_length=OVERDUE_MAX)] = ()
+    unsettled: Annotated[tuple[OverdueCommits, ...], Meta(max_length=OVERDUE_MAX)] = ()
+
+
+class DescribeOverdue(Request, frozen=True):
+    """What takes longer than it may, of each broker: transactions that are open in partitions that
+    it leads for longer than any timeout; commits that it coordinates and that are not settled.
+    """
+
+    api_key = 1012
+    reply = DescribeOverdueReply

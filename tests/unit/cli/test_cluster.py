@@ -16,6 +16,12 @@ from raftmq.errors import ErrorCode
 from raftmq.wire.messages.cluster import VoterAddress
 from raftmq.wire.messages.corruption import DamagedReplicaRow, DescribeDamage, DescribeDamageReply
 from raftmq.wire.messages.topics import ElectLeaders
+from raftmq.wire.messages.transactions import (
+    DescribeOverdue,
+    DescribeOverdueReply,
+    OverdueCommits,
+    OverduePartition,
+)
 from tests.unit.client.administration.served import serve_bureau
 
 if TYPE_CHECKING:
@@ -127,6 +133,27 @@ def test_a_damaged_replica(here: Here) -> None:
     here.bureau.lie(DescribeDamage, DescribeDamageReply((found,), 700), 1)
     assert here.run("health").stdout.splitlines()[1:] == [line, "  699 more ailing replicas"]
     assert json.loads(here.run("health -o json").stdout)["damaged_count"] == 700
+
+
+def test_transactions_that_take_too_long(here: Here) -> None:
+    """Where readers wait, whose commits are not settled, and where to look on (A11.3)."""
+    topic_id = here.bureau.world.topics["t"].topic_id
+    found = (OverduePartition(topic_id, 0, "billing-1", 910_000),)
+    late = (OverdueCommits("billing-2", 3, 61_000),)
+    here.bureau.lie(DescribeOverdue, DescribeOverdueReply(found, late), 1)
+    result = here.run("health")
+    assert result.exit_code == 7
+    assert result.stdout.splitlines()[1:] == [
+        "  transactions open for too long, readers wait: t 0; see `raftmq transaction open TOPIC`",
+        "  commits not settled for a minute: of billing-2; see `raftmq transaction describe ID`",
+    ]
+    row = json.loads(here.run("health -o json").stdout)
+    assert row["held"] == [
+        {"topic": "t", "partition": 0, "transaction_id": "billing-1", "open_seconds": 910.0}
+    ]
+    assert row["unsettled"] == [
+        {"transaction_id": "billing-2", "commits": 3, "oldest_seconds": 61.0}
+    ]
 
 
 def test_health_as_json(here: Here) -> None:

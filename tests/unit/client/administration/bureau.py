@@ -21,6 +21,7 @@ from raftmq.wire.bodies import Body, PartitionOutcome, TopicOutcome
 from raftmq.wire.messages import cluster as about_cluster
 from raftmq.wire.messages import configs as about_configs
 from raftmq.wire.messages import topics as about_topics
+from raftmq.wire.messages import transactions as about_transactions
 from raftmq.wire.messages.corruption import DescribeDamage, DescribeDamageReply
 from raftmq.wire.messages.metadata import Metadata
 from tests.unit.client.world import CLUSTER, Partition, World, never, open_world, page_of
@@ -85,6 +86,13 @@ class Bureau:
             about_cluster.DescribeCluster: self._describe_cluster,
             about_topics.DescribeLogs: partial(self._describe_logs, broker),
             DescribeDamage: lambda _body: Reply(DescribeDamageReply()),
+            about_transactions.DescribeOverdue: lambda _body: Reply(
+                about_transactions.DescribeOverdueReply()
+            ),
+            about_transactions.ListTransactions: lambda _body: Reply(
+                about_transactions.ListTransactionsReply()
+            ),
+            about_transactions.DescribeTransactions: _describe_no_transaction,
         }
         for key, change in changes.items():
             reads[key] = partial(self._turn, broker, change)
@@ -352,3 +360,12 @@ async def open_bureau(
     prepare(bureau)
     async with open_world(world), world.client() as cluster:
         yield bureau, Admin(cluster, timeout_seconds=10)
+
+
+def _describe_no_transaction(body: about_transactions.DescribeTransactions) -> Reply:
+    error = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    told = [
+        about_transactions.TransactionDescribed(name, error, f"there is no {name}")
+        for name in body.transaction_ids
+    ]
+    return Reply(about_transactions.DescribeTransactionsReply(tuple(told)))

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftmq.client.administration.results import PartitionLeader, WrongClock
+from raftmq.client.administration.results import (
+    HeldPartition,
+    PartitionLeader,
+    UnsettledTransaction,
+    WrongClock,
+)
 from raftmq.errors import ErrorCode
 from raftmq.model import Address
 from raftmq.wire.messages.cluster import VoterAddress
 from raftmq.wire.messages.corruption import DamagedReplicaRow, DescribeDamage, DescribeDamageReply
 from raftmq.wire.messages.topics import ElectLeaders
+from raftmq.wire.messages.transactions import (
+    DescribeOverdue,
+    DescribeOverdueReply,
+    OverdueCommits,
+    OverduePartition,
+)
 from tests.unit.client.administration.bureau import Bureau, open_bureau
 
 if TYPE_CHECKING:
@@ -112,6 +123,33 @@ async def test_what_brokers_have_found_on_their_disks(autojump_clock: MockClock)
         assert ill.damaged_count == 1
         bureau.instead[2, DescribeDamage] = DescribeDamageReply(found[:1], 700)
         assert (await admin.health()).damaged_count == 700
+
+
+async def test_transactions_that_take_too_long(autojump_clock: MockClock) -> None:
+    """Each broker tells of what it leads and coordinates; one that does not know the question tells
+    of nothing, nor is a topic named that is gone (A11.3).
+    """
+
+    def forget_the_question(bureau: Bureau) -> None:
+        del bureau.world.brokers[1].handlers[DescribeOverdue]
+
+    async with open_bureau(forget_the_question) as (bureau, admin):
+        assert (await admin.health()).is_healthy
+        topic_id = bureau.world.topics["t"].topic_id
+        found = (
+            OverduePartition(topic_id, 0, "billing-1", 910_000),
+            OverduePartition(topic_id, 1, "", 920_000),
+            OverduePartition(b"?" * 16, 0),
+        )
+        late = OverdueCommits("billing-2", 3, 61_000)
+        bureau.instead[2, DescribeOverdue] = DescribeOverdueReply(found, (late,))
+        ill = await admin.health()
+        assert not ill.is_healthy
+        assert ill.held == (
+            HeldPartition("t", 0, "billing-1", 910.0),
+            HeldPartition("t", 1, None, 920.0),
+        )
+        assert ill.unsettled == (UnsettledTransaction("billing-2", 3, 61.0),)
 
 
 async def test_a_broker_that_has_just_died(autojump_clock: MockClock) -> None:
