@@ -97,7 +97,9 @@ class Refusing(Measuring):
 
 def main() -> int:
     measuring = Measuring()
-    arguments = ["-q", "--hypothesis-profile=check", "-m", LEFT_OUT, *FOLDERS]
+    # Of hypothesis: this module imports it before pytest can rewrite its assertions.
+    expected = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    arguments = ["-q", *expected, "--hypothesis-profile=check", "-m", LEFT_OUT, *FOLDERS]
     code = pytest.main(arguments, plugins=[measuring])
     if code == pytest.ExitCode.OK:
         lines = [
