@@ -19,7 +19,7 @@ import anyio
 
 import raftmq
 from raftmq import sync
-from raftmq.errors import IllegalGeneration, OutcomeUnknown, TransactionAborted
+from raftmq.errors import OutcomeUnknown, ProducerFenced, RaftmqError, TransactionAborted
 from tests.cluster.broker_process import die_with_parent
 
 SOURCE, TARGET, GROUP = "source", "target", "copiers"
@@ -33,6 +33,7 @@ MEMBER = {
     "heartbeat_interval_ms": SESSION_MS // 6,
 }
 RECORDS_MAX = 50
+PATIENT: dict[str, Any] = {"connect_timeout_ms": 60_000}  # no broker may be there when it starts
 
 
 async def with_helper(order: Namespace) -> None:
@@ -40,21 +41,26 @@ async def with_helper(order: Namespace) -> None:
         for value in batch.values:
             await tx.enqueue(TARGET, value, partition=batch.partition)
 
-    async with raftmq.connect(order.bootstrap) as mq, mq.consumer(SOURCE, **MEMBER) as consumer:
+    async with (
+        raftmq.connect(order.bootstrap, **PATIENT) as mq,
+        mq.consumer(SOURCE, **MEMBER) as consumer,
+    ):
         await raftmq.exactly_once(mq, consumer, copy, interval_ms=50, max_records=RECORDS_MAX)
 
 
 async def by_hand(order: Namespace) -> None:
     """What is aborted is read again by a new consumer: from where the group has committed."""
     async with (
-        raftmq.connect(order.bootstrap) as mq,
+        raftmq.connect(order.bootstrap, **PATIENT) as mq,
         mq.producer(transaction_id=order.id, transaction_timeout_ms=TIMEOUT_MS) as producer,
     ):
         while True:
             try:
                 await copy_on(mq, producer)
-            except (TransactionAborted, IllegalGeneration) as error:
-                logging.warning("aborted: %r", error)
+            except ProducerFenced:
+                raise
+            except RaftmqError as error:
+                logging.warning("again: %r", error)
 
 
 async def copy_on(mq: Any, producer: Any) -> None:
@@ -76,6 +82,8 @@ async def resolve(tx: Any) -> None:
             outcome = await tx.resolve()
         except OutcomeUnknown as error:
             logging.warning("not known yet: %r", error)
+            if tx.state != "unknown":  # nobody knows any more
+                raise
             await anyio.sleep(0.1)
         else:
             if outcome == "aborted":
@@ -85,15 +93,16 @@ async def resolve(tx: Any) -> None:
 
 def from_plain_code(order: Namespace) -> None:
     options = {"transaction_id": order.id, "transaction_timeout_ms": TIMEOUT_MS}
-    with sync.connect(order.bootstrap) as mq, mq.producer(**options) as producer:
+    with sync.connect(order.bootstrap, **PATIENT) as mq, mq.producer(**options) as producer:
         while True:
             try:
                 copy_plainly(mq, producer)
-            except (TransactionAborted, IllegalGeneration, OutcomeUnknown) as error:
-                # The next transaction learns first what became of this one; then the group knows.
+            except ProducerFenced:
+                raise
+            # Also a commit without an answer: the new consumer is another member, so the group
+            # refuses the offsets of the old one from then on.
+            except RaftmqError as error:
                 logging.warning("again: %r", error)
-                with producer.transaction():
-                    pass
 
 
 def copy_plainly(mq: Any, producer: Any) -> None:

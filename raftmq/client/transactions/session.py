@@ -86,7 +86,7 @@ class TransactionSession:
             RaftmqError: it is not open; there is nothing to undo.
         """
         machine = self.machine
-        deadline = self._deadline()
+        deadline = self.cluster.now() + self._options.delivery_seconds  # nothing is open yet
         machine.begin_opening()
         try:
             await self._ask(machine.open_request, machine.on_opened, deadline=deadline)
