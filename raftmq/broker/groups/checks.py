@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from immutables import Map
+
 from raftmq.errors import InvalidGroupId, InvalidUpdateVersion, NonEmptyGroup, QuorumBusy
+from raftmq.metadata.commands import FeatureLevel, SeenOffset
 from raftmq.model import GROUP_CHARS_MAX
 from raftmq.wire.bodies import clip_message
 
@@ -17,8 +20,10 @@ if TYPE_CHECKING:
     from raftmq.broker.groups.coordinator import OwnedSlot
     from raftmq.errors import RaftmqError
     from raftmq.metadata.commands import PartitionId
-    from raftmq.metadata.image import MetadataImage
+    from raftmq.metadata.image import CommittedOffset, MetadataImage
 
+NO_OFFSETS: Map[PartitionId, CommittedOffset] = Map()
+SEEN_MAX = 10_000  # offsets that a deletion names, as one command has them
 # Limits of what every node of the cluster keeps in memory.
 GROUPS_WITH_OFFSETS_MAX = 100_000
 OFFSETS_OF_GROUP_MAX = 100_000  # partitions
@@ -70,3 +75,29 @@ def check_room(image: MetadataImage, group: str, keys: Iterable[PartitionId]) ->
             f"group {group} has committed offsets of {len(known)} partitions: delete those that are"
             " not needed any more"
         )
+
+
+def check_as_read(slot: OwnedSlot, group: str, last_change: int, image: MetadataImage) -> None:
+    """As `check_unchanged`, of transactions, which commit past the line of the group. Raises
+    InvalidUpdateVersion.
+    """
+    if image.feature_level < FeatureLevel.TRANSACTIONS:
+        return
+    if not slot.order.is_as_read(group, last_change, image.offsets.get(group, NO_OFFSETS)):
+        raise InvalidUpdateVersion(
+            f"group {group}: offsets were committed for it after it was read for this deletion, or"
+            " somebody else reads it for one; nothing was deleted: look again"
+        )
+
+
+def seen_offsets(
+    image: MetadataImage, name: str, keys: Iterable[PartitionId]
+) -> tuple[SeenOffset, ...] | None:
+    """What a deletion compares: an offset that a transaction has moved since, past the line of the
+    group, stays (decision 0038). None where nodes may not know the field, and would pass over it.
+    """
+    if image.feature_level < FeatureLevel.TRANSACTIONS:
+        return None
+    offsets = image.offsets.get(name, NO_OFFSETS)
+    found = ((key, offsets[key]) for key in sorted(keys))
+    return tuple(SeenOffset(*key, one.offset, one.committed_at_ms) for key, one in found)

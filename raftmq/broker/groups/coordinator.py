@@ -17,7 +17,7 @@ from collections import OrderedDict
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, NoReturn, assert_never
+from typing import TYPE_CHECKING, NoReturn, TypeAlias, assert_never
 
 import trio
 
@@ -40,11 +40,14 @@ from raftmq.rpc.reply import PendingReply, Reply
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
+    from immutables import Map
+
     from raftmq.broker.controller_link import ControllerLink
     from raftmq.broker.groups.batches import Outcome
     from raftmq.broker.groups.phases import CoordinatorSettings, GroupEffect
     from raftmq.broker.metadata_changes import MetadataChanges
-    from raftmq.metadata.image import MetadataImage
+    from raftmq.metadata.commands import PartitionId
+    from raftmq.metadata.image import CommittedOffset, MetadataImage
     from raftmq.metadata.quorum import MetadataQuorum
 
 
@@ -68,6 +71,7 @@ logger = logging.getLogger("raftmq.broker")
 
 # Instead of a slot epoch, or of the last change: an older client, whose requests are all accepted.
 NOT_SAID = 0
+GroupOffsets: TypeAlias = "Map[PartitionId, CommittedOffset]"
 OUTSIDERS_MAX = 1_000  # of one slot, whose last commit numbers are remembered (decision 0025)
 CHANGED_MAX = 1_000  # groups of one slot whose last change is remembered (decision 0025)
 
@@ -126,6 +130,20 @@ class ChangeOrder:
     def __init__(self) -> None:
         self._changed: OrderedDict[str, int] = OrderedDict()
         self._forgotten = NOT_SAID
+        # What was read for deletions, with the number of the last entry then. Transactions commit
+        # past this line, so only their effect tells of them (decision 0038).
+        self._read: OrderedDict[str, tuple[int, GroupOffsets]] = OrderedDict()
+
+    def note_read(self, group: str, seen: int, offsets: GroupOffsets) -> None:
+        self._read[group] = (seen, offsets)
+        self._read.move_to_end(group)
+        if len(self._read) > CHANGED_MAX:
+            self._read.popitem(last=False)
+
+    def is_as_read(self, group: str, seen: int, offsets: GroupOffsets) -> bool:
+        """Whether these are the group's offsets as they were read then; False, too, where that is
+        forgotten."""
+        return seen == NOT_SAID or self._read.get(group) == (seen, offsets)
 
     def note(self, group: str, number: int) -> None:
         """Numbers only rise."""

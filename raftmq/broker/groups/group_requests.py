@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from raftmq.broker.groups.batches import LoneCommand
+from raftmq.broker.groups.batches import Decision
 from raftmq.broker.groups.checks import (
+    NO_OFFSETS,
+    SEEN_MAX,
+    check_as_read,
     check_memberless,
     check_name,
     check_unchanged,
+    seen_offsets,
     told,
 )
 from raftmq.broker.groups.pipeline import PendingEntry
@@ -160,7 +164,8 @@ class GroupRequests:
             slot = self._coordinator.slots.find(name, request.slot_epoch)
             check_memberless(slot, name)
             check_unchanged(slot, name, request.last_change)
-            waiting = PendingEntry(partial(LoneCommand, DeleteGroup(slot.slot_epoch, name)))
+            decide = partial(_deletion, slot, name, request.last_change)
+            waiting = PendingEntry(partial(Decision, decide))
             slot.pipeline.put(waiting.entry)
         except RaftmqError as error:  # each group has its own error
             return error
@@ -180,6 +185,17 @@ class GroupRequests:
         # So that a client that lists next on this broker does not see it.
         await self._coordinator.wait_gone(slot, name, deadline)
         return None
+
+
+def _deletion(slot: OwnedSlot, name: str, last_change: int, image: MetadataImage) -> DeleteGroup:
+    """Raises InvalidUpdateVersion: what was read for this deletion is there no more."""
+    check_as_read(slot, name, last_change, image)
+    offsets = image.offsets.get(name, NO_OFFSETS)
+    # More would not fit into a command.
+    is_few = len(offsets) <= SEEN_MAX
+    return DeleteGroup(
+        slot.slot_epoch, name, seen_offsets(image, name, offsets) if is_few else None
+    )
 
 
 class _Deletion(NamedTuple):

@@ -12,11 +12,19 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 import trio
-from immutables import Map
 
 from raftmq.broker.groups import commit
-from raftmq.broker.groups.batches import Commits, Decision, LoneCommand
-from raftmq.broker.groups.checks import check_name, check_room, check_unchanged, told
+from raftmq.broker.groups.batches import Commits, Decision
+from raftmq.broker.groups.checks import (
+    NO_OFFSETS,
+    SEEN_MAX,
+    check_as_read,
+    check_name,
+    check_room,
+    check_unchanged,
+    seen_offsets,
+    told,
+)
 from raftmq.broker.groups.pipeline import PendingEntry
 from raftmq.errors import (
     GroupSubscribedToTopic,
@@ -30,9 +38,7 @@ from raftmq.errors import (
 from raftmq.metadata.commands import (
     DeleteGroup,
     DeleteOffsets,
-    FeatureLevel,
     PartitionId,
-    SeenOffset,
 )
 from raftmq.metadata.image import slot_of
 from raftmq.rpc.reply import Reply
@@ -60,9 +66,6 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("raftmq.broker")
-
-
-NO_OFFSETS: Map[PartitionId, CommittedOffset] = Map()
 
 
 class OffsetRequests:
@@ -159,6 +162,9 @@ class OffsetRequests:
             # A read barrier, within the deadline.
             image = await self._newest(slot, request, deadline)
             found = tuple(_fetched(image, request))
+            if request.partitions == ():
+                offsets = image.offsets.get(request.group, NO_OFFSETS)
+                slot.order.note_read(request.group, last_change, offsets)
         except RaftmqError as error:
             return Reply(OffsetFetchReply(**told(error)))
         return Reply(
@@ -193,8 +199,8 @@ class OffsetRequests:
             check_unchanged(slot, request.group, request.last_change)
             read = self._topics_read(slot, request.group)
             wanted = tuple(key for key in keys if key.topic_id not in read)
-            command = DeleteOffsets(slot.slot_epoch, request.group, wanted)
-            waiting = PendingEntry(partial(LoneCommand, command))
+            decide = partial(_deletion, slot, request, wanted)
+            waiting = PendingEntry(partial(Decision, decide))
             # Put in line at once: a check after a wait could be overtaken by a commit.
             slot.pipeline.put(waiting.entry)
         except RaftmqError as error:
@@ -273,6 +279,22 @@ def _put_all(slot: OwnedSlot, waiting: Iterable[PendingEntry]) -> None:
         raise
 
 
+def _deletion(
+    slot: OwnedSlot, request: OffsetDelete, wanted: tuple[PartitionId, ...], image: MetadataImage
+) -> DeleteOffsets:
+    """The image shows all that was in line before. What a transaction commits from here on stays.
+
+    Raises:
+        InvalidUpdateVersion: what was read for this deletion is there no more.
+    """
+    check_as_read(slot, request.group, request.last_change, image)
+    there = image.offsets.get(request.group, NO_OFFSETS)
+    seen = seen_offsets(image, request.group, [key for key in wanted if key in there])
+    if seen is None:
+        return DeleteOffsets(slot.slot_epoch, request.group, wanted)
+    return DeleteOffsets(slot.slot_epoch, request.group, (), seen)
+
+
 def _check_member(slot: OwnedSlot, request: OffsetFetch) -> None:
     """A member may fetch offsets while the group rebalances: it is how it prepares to read."""
     if not request.member_id and request.generation == ABSENT:
@@ -328,7 +350,7 @@ def _unknown(group: str, member_id: str) -> UnknownMemberId:
 
 LOOK_SECONDS = 600.0  # between checks; retention is counted in days
 SLICE = 5_000  # offsets, or names of other brokers' groups, checked in one step of the loop
-DELETED_MAX = 10_000  # offsets in one command; the rest goes with the next check
+DELETED_MAX = SEEN_MAX  # offsets in one command; the rest goes with the next check
 # A topic that is unknown here may have been created a moment ago, and be known to the sender.
 GONE_MS = 600_000
 
@@ -392,11 +414,11 @@ class OffsetExpiry:
             # Nothing is left: the group goes as a whole, once it fits into one command.
             is_last = len(gone) == count <= DELETED_MAX
             if is_last and self._is_old(image, name, now_ms=now_ms):
-                return DeleteGroup(slot.slot_epoch, name, _seen(image, name, gone))
+                return DeleteGroup(slot.slot_epoch, name, seen_offsets(image, name, gone))
         if not gone:  # everything is still wanted
             return None
         found = sorted(gone)[:DELETED_MAX]
-        seen = _seen(image, name, found)
+        seen = seen_offsets(image, name, found)
         if seen is None:
             return DeleteOffsets(slot.slot_epoch, name, tuple(found))
         return DeleteOffsets(slot.slot_epoch, name, (), seen)
@@ -417,19 +439,6 @@ class OffsetExpiry:
             return True
         age_ms = now_ms - state.changed_at_ms
         return not state.members and age_ms >= self._coordinator.settings.offsets_retention_ms
-
-
-def _seen(
-    image: MetadataImage, name: str, keys: Iterable[PartitionId]
-) -> tuple[SeenOffset, ...] | None:
-    """What a deletion compares: an offset that a transaction has moved since, past the line of the
-    group, stays (decision 0038). None where nodes may not know the field, and would pass over it.
-    """
-    if image.feature_level < FeatureLevel.TRANSACTIONS:
-        return None
-    offsets = image.offsets.get(name, NO_OFFSETS)
-    found = ((key, offsets[key]) for key in sorted(keys))
-    return tuple(SeenOffset(*key, one.offset, one.committed_at_ms) for key, one in found)
 
 
 def _of_gone_topics(image: MetadataImage, name: str, *, now_ms: int) -> Iterator[PartitionId]:

@@ -10,6 +10,8 @@ import trio
 
 from raftmq.broker.groups import coordinator
 from raftmq.errors import ErrorCode
+from raftmq.metadata.commands import CommitOffsets, FeatureLevel, GroupCommits, StoredOffset
+from raftmq.metadata.image import slot_of
 from raftmq.wire.bodies import TopicPartition
 from raftmq.wire.messages.group_offsets import OffsetDelete, OffsetFetch
 from raftmq.wire.messages.groups import DeleteGroups, LeaveGroup, LeavingMember
@@ -44,6 +46,15 @@ async def seen(
     )
 
 
+async def commit_in_transaction(here: Coordinating, offset: int) -> None:
+    """In the quorum, which the coordinator of the group hears of like everybody."""
+    slot = here.slot_state()
+    stored = StoredOffset(TOPIC, 0, offset, -1, "", here.now_ms + 1)
+    await here.cluster.leader.propose(
+        CommitOffsets(slot_of(GROUP), slot.epoch, (GroupCommits(GROUP, (stored,)),))
+    )
+
+
 async def error_of(here: Coordinating, request: Deletion) -> int:
     reply = await here.ask(request)
     if isinstance(request, OffsetDelete):
@@ -64,6 +75,22 @@ async def test_a_deletion_that_comes_late(request_: Deletion, autojump_clock: Mo
         await here.commit(3)
         for late in (first, again):
             assert await error_of(here, late) == ErrorCode.INVALID_UPDATE_VERSION
+        assert here.committed() == 3
+        assert await error_of(here, await seen(here, request_)) == ErrorCode.NONE
+        assert here.committed() is None
+
+
+@each_deletion
+async def test_a_transaction_that_has_committed_since(
+    request_: Deletion, autojump_clock: MockClock
+) -> None:
+    """It takes another line than the group's, and the same offset counts, too: it was committed
+    again. A deletion that bears a newer look is none too early."""
+    async with coordinating(level=FeatureLevel.TRANSACTIONS) as here:
+        await here.commit(3)
+        late = await seen(here, request_)
+        await commit_in_transaction(here, 3)
+        assert await error_of(here, late) == ErrorCode.INVALID_UPDATE_VERSION
         assert here.committed() == 3
         assert await error_of(here, await seen(here, request_)) == ErrorCode.NONE
         assert here.committed() is None
