@@ -138,9 +138,11 @@ class AbortedPlan(NamedTuple):
         closing = None
         if segment is not self.segments[-1]:  # else it is written, and has no closing entry yet
             closing = segment.aborted.closing(segment.end_offset, read)
-        if closing is None and not segment.aborted.is_whole:
+        entries = segment.aborted.behind(self.first_offset, read)
+        # Now: the loop may forget the index, as of a log that is cut, while this is in a thread.
+        if not segment.aborted.is_believed(closing):
             raise IndexLost(segment.base_offset)
-        for entry in segment.aborted.behind(self.first_offset, read):
+        for entry in entries:
             found.add(entry)
             if entry.stable_from >= found.end_offset:
                 return True

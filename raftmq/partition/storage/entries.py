@@ -254,8 +254,9 @@ class AbortedFile:
 
     def void(self) -> None:
         """Nothing is known of what it has."""
-        self._file, self._state, self._closing = None, (0, []), None
-        self.is_whole = False
+        # First, so that a lookup in a thread that finds no entries finds this, too.
+        self._closing, self.is_whole = None, False
+        self._file, self._state = None, (0, [])
 
     def distrust(self) -> None:
         """An entry is damaged: build it again before the next lookup."""
@@ -306,13 +307,23 @@ class AbortedFile:
             self._state, self._closing = (count - 1, []), known
         return known if known and known.marker_offset == end_offset else None
 
+    def is_believed(self, closing: AbortedEntry | None) -> bool:
+        """Whether it is whole, or closed by this entry still."""
+        return self.is_whole or (closing is not None and self._closing == closing)
+
     def behind(self, offset: int, read: ReadBytes = read_waiting) -> Iterator[AbortedEntry]:
-        """Entries whose marker stands behind `offset`, in order.
+        """Entries whose marker stands behind `offset`, in order: those that it has now, whatever
+        becomes of it. Whether it is to be believed has to be asked afterwards.
 
         Raises:
             DamagedEntries: one fails its CRC, or the file ends before it.
         """
-        written, pending = self._state
+        return self._behind(offset, self._state, read)
+
+    def _behind(
+        self, offset: int, state: tuple[int, list[AbortedEntry]], read: ReadBytes
+    ) -> Iterator[AbortedEntry]:
+        written, pending = state
         if written:  # else there may be no file
             yield from self._written_behind(offset, written, read)
         for entry in pending:

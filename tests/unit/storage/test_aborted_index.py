@@ -169,6 +169,21 @@ def harm_file(files: SimulatedFiles, path: Path, harm: str) -> None:
         file.write(3, [b"\xff"])
 
 
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_what_is_forgotten_during_a_lookup(files: SimulatedFiles, *, is_sealed: bool) -> None:
+    """The loop cuts a log, or another reader finds damage, while a thread looks up: it has all
+    entries, or finds that they are not to be believed, never none."""
+    segment = filled(files).segments[0 if is_sealed else -1]
+    closing = segment.aborted.closing(segment.end_offset) if is_sealed else None
+    expected = list(segment.aborted.behind(-1))
+    assert expected
+    entries = segment.aborted.behind(-1)
+    assert segment.aborted.is_believed(closing)
+    segment.aborted.void()
+    assert list(entries) == expected
+    assert not segment.aborted.is_believed(closing)
+
+
 def test_nothing_is_read_on_the_loop_for_a_lost_index(files: SimulatedFiles) -> None:
     """A request of a reader meets it: the lookup on the loop refuses."""
     log = filled(files)
