@@ -212,7 +212,9 @@ class TransactionMachine:
     def on_leaving(self, topic_id: bytes, partition: int, now: float) -> None:
         """A batch leaves for a partition: the commit has to name that, whatever becomes of it."""
         if not self._partitions:
-            self.latest_at = now + max(self.timeout_seconds - MARGIN_SECONDS, 0)
+            # Of a short time a quarter, or nothing would be left to commit in.
+            margin = min(MARGIN_SECONDS, self.timeout_seconds / 4)
+            self.latest_at = now + self.timeout_seconds - margin
         place = TopicPartition(topic_id, partition)
         if place in self._partitions:  # the usual case
             return

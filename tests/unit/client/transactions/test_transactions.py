@@ -308,6 +308,20 @@ async def test_rows_that_come_late(autojump_clock: MockClock) -> None:
         assert committed_in(coordinator, world) == ["a", "b", "c"]
 
 
+async def test_a_short_time(autojump_clock: MockClock) -> None:
+    """Of the shortest one that may be asked for, most is left to send and to commit in."""
+    async with open_transactions() as (coordinator, (world, _, client)):
+        async with client.producer(**ID, transaction_timeout_ms=1000) as producer:
+            async with producer.transaction() as tx:
+                await tx.send("t", "a")
+                await trio.sleep(0.7)
+            with pytest.raises(TransactionAborted):  # noqa: PT012  # the block
+                async with producer.transaction() as tx:
+                    await tx.send("t", "b")
+                    await trio.sleep(0.8)
+        assert committed_in(coordinator, world) == ["a"]
+
+
 async def test_no_answer_to_a_commit(autojump_clock: MockClock) -> None:
     """OutcomeUnknown; asking again tells, and the next transaction asks first."""
     async with open_transactions() as (coordinator, (world, _, client)):
