@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 # A transaction takes a fraction of a second: where its process dies, readers wait so long.
 TIMEOUT_MS = 10_000
 INTERVAL_MS_MAX = TIMEOUT_MS // 2  # the commit needs time, too
+# Without a batch for so long, offsets are committed alone, where reading has passed over something.
+IDLE_SECONDS = 1.0
 PAUSES = Pauses(0.1, 5.0)  # after an abort: at once, as its cause is mostly over, then longer
 
 logger = logging.getLogger("raftmq.client")
@@ -150,6 +152,7 @@ class _Loop:
         backoff: Backoff,
     ) -> None:
         self._producers, self._consumer, self._transform = producers, consumer, transform
+        self._member = member_behind(consumer)
         self._seconds, self._records_max = seconds, records_max
         self._attempts, self._on_poison, self._backoff = attempts, on_poison, backoff
         self._failures: dict[tuple[str, int, int], int] = {}  # by partition and first offset
@@ -188,7 +191,7 @@ class _Loop:
                     return None
                 try:
                     await turn.tx.__aenter__()
-                    await self._transform_all(turn)
+                    await self._transform_all(turn, before)
                     # So that the records of the next transaction stand behind these.
                     await turn.producer.flush()
                 except Exception as error:
@@ -200,8 +203,8 @@ class _Loop:
             self._filling = None
         return None
 
-    async def _transform_all(self, turn: _Turn) -> None:
-        deadline = float("inf")
+    async def _transform_all(self, turn: _Turn, before: _Turn | None) -> None:
+        deadline = anyio.current_time() + IDLE_SECONDS
         # After a failure one batch at a time: those before it are committed without it.
         is_careful = bool(self._failures)
         while turn.record_count < self._records_max:
@@ -209,14 +212,28 @@ class _Loop:
             # A cancelled wait loses nothing.
             with anyio.move_on_at(deadline):
                 batch = await self._next(self._records_max - turn.record_count)
-            if batch is None:  # it is time
+            if batch is None and (turn.batches or self._takes_rest(turn, before)):  # it is time
                 return
+            if batch is None:
+                deadline = anyio.current_time() + IDLE_SECONDS
+                continue
             turn.take(batch, self._consumer)
             await self._transform_one(batch, turn)
             if is_careful:
                 return
             if len(turn.batches) == 1:
                 deadline = anyio.current_time() + self._seconds
+
+    def _takes_rest(self, turn: _Turn, before: _Turn | None) -> bool:
+        """Commit what reading has passed over behind the last records, as markers: else a group
+        that has read all would have a lag.
+        """
+        if before is not None and not before.is_over.is_set():  # its offsets are not known yet
+            return False
+        if not self._member.commits.all_handed_out():
+            return False
+        turn.tx.commit_offsets(self._consumer)
+        return True
 
     async def _next(self, records_max: int) -> AnyBatch:
         try:

@@ -12,6 +12,7 @@ import trio
 from raftmq.client.transactions.machine import TransactionPhase
 from raftmq.client.transactions.session import ABORT_SECONDS_MAX
 from raftmq.wire.batch.header import read_header
+from tests.unit.client.cancelling import CancelAt
 from tests.unit.client.transactions.coordinator import Coordinator, open_transactions
 from tests.unit.client.world import World, done_and_lost, lost, silent
 
@@ -22,18 +23,6 @@ if TYPE_CHECKING:
     from tests.unit.client.world import Step
 
 STEPS_MAX = 400  # a block takes fewer
-
-
-class CancelAt(trio.abc.Instrument):
-    """Cancels a scope after so many steps of all tasks, those of brokers and of connections too."""
-
-    def __init__(self, steps: int, scope: trio.CancelScope) -> None:
-        self._left, self._scope = steps, scope
-
-    def before_task_step(self, _task: trio.lowlevel.Task) -> None:
-        self._left -= 1
-        if not self._left:
-            self._scope.cancel()
 
 
 async def block(producer: Producer) -> None:

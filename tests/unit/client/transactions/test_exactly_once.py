@@ -14,6 +14,7 @@ from raftmq.client.client import Client
 from raftmq.errors import ErrorCode, InvalidConfig, InvalidTransaction, OutcomeUnknown
 from raftmq.model import AbortReason
 from tests.simulation.client_network import ClientNetwork
+from tests.unit.client.consumer.reading import append_control
 from tests.unit.client.group.grouped import GROUP, grouped, until
 from tests.unit.client.producer.shell import NOW_MS
 from tests.unit.client.transactions.coordinator import Coordinator, committed_in
@@ -221,6 +222,23 @@ async def test_poison(autojump_clock: MockClock) -> None:
             await until(lambda: len(here.results()) >= COUNT)
             await trio.sleep(1)
         assert sorted(here.results()) == sorted([*set(INPUT) - {"10"}, "dead 10"])
+
+
+async def test_nothing_is_left_behind_the_last_record(autojump_clock: MockClock) -> None:
+    """Markers behind it are passed over, and committed alone, once: a group that has read all has
+    no lag."""
+    async with plant() as here, here.running():
+        feed(here, 0, 10)
+        await here.all_there(10)
+        for partition in range(2):
+            append_control(here.here.world, partition, topic="orders")
+        await until(lambda: here.coordinator.offsets == {GROUP: {0: 6, 1: 6}}, seconds=5.0)
+        commits = len(here.coordinator.commits)
+        await trio.sleep(30)
+        assert len(here.coordinator.commits) == commits
+        feed(here, 10, 20)
+        await here.all_there(20)
+        assert here.coordinator.offsets == {GROUP: {0: 11, 1: 11}}
 
 
 async def test_mistakes(autojump_clock: MockClock) -> None:
