@@ -150,6 +150,7 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
         self._block = BlockTasks(self._run)
         await self._block.open()
         self._cluster.at_close.add(self._signal.on_news)
+        self._is_open = True  # from here on its member may join, and has to leave
         try:
             if self._membership is not None:
                 # Ends when committed offsets are known: a wait only with `assign`.
@@ -160,7 +161,6 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
         except BaseException as error:  # also when cancelled: the tasks are running
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
-        self._is_open = True
         return self
 
     async def __aexit__(
