@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # `X as X` and a star are what type checkers take for public 
     from raftmq.client.administration.results import Health as Health
     from raftmq.client.administration.results import HeldPartition as HeldPartition
     from raftmq.client.administration.results import OffsetReset as OffsetReset
+    from raftmq.client.administration.results import OpenInTopic as OpenInTopic
     from raftmq.client.administration.results import PartitionDetails as PartitionDetails
     from raftmq.client.administration.results import PartitionLag as PartitionLag
     from raftmq.client.administration.results import PartitionLeader as PartitionLeader
@@ -40,6 +41,7 @@ if TYPE_CHECKING:  # `X as X` and a star are what type checkers take for public 
     from raftmq.client.administration.results import TopicDetails as TopicDetails
     from raftmq.client.administration.results import TopicSize as TopicSize
     from raftmq.client.administration.results import TopicSummary as TopicSummary
+    from raftmq.client.administration.results import TransactionDetails as TransactionDetails
     from raftmq.client.administration.results import UnsettledTransaction as UnsettledTransaction
     from raftmq.client.administration.results import WrongClock as WrongClock
     from raftmq.client.client import Client as Client
@@ -72,6 +74,8 @@ _HOMES = {
         "DamagedReplica",
         "HeldPartition",
         "UnsettledTransaction",
+        "OpenInTopic",
+        "TransactionDetails",
         "Election",
         "FragileTopic",
         "GroupDetails",

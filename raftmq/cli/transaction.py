@@ -54,8 +54,9 @@ def list_(
 ) -> int:
     """List all transaction ids.
 
-    last: what became of the newest transaction of the id, and why, if it was aborted. version: the
-    highest that was committed. unsettled: commits that some partitions have not marked yet; more
+    last: what became of the newest transaction of the id, and why, if it was aborted. "owner": a
+    producer has opened the id anew, whether something was open or not. version: the highest that
+    was committed. unsettled: commits that some partitions have not marked yet; more
     than a few, for longer than seconds, mean that a partition has no leader.
 
     Whether something is open is known by the partitions: see `raftmq transaction open`.

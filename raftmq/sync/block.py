@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from raftmq.errors import ProducerFenced, TransactionAborted
 from raftmq.sync.loop import LoopCall
 
 if TYPE_CHECKING:
@@ -22,6 +23,13 @@ class _BodyFailedError(Exception):
     """In the loop, stands for the error of the program's thread."""
 
 
+def _seen_in_loop(error: BaseException) -> Exception:
+    """Transactions look at these two, as they know better why one was aborted."""
+    if isinstance(error, (TransactionAborted, ProducerFenced)):
+        return error.copied()
+    return _BodyFailedError()
+
+
 class Block:
     """`open`, and `close` once.
 
@@ -32,7 +40,7 @@ class Block:
     def __init__(self, loop: Loop, manager: AbstractAsyncContextManager[Any]) -> None:
         self._loop, self._manager = loop, manager
         self._entered, self._left = trio.Event(), trio.Event()
-        self._failure: _BodyFailedError | None = None
+        self._failure: Exception | None = None
         self.is_open = False
         self._life: LoopCall[None] = LoopCall(self._live, ())
 
@@ -60,7 +68,7 @@ class Block:
         if is_abandoned:
             self._loop.cancel(self._life)
         else:
-            self._failure = _BodyFailedError() if error is not None else None
+            self._failure = None if error is None else _seen_in_loop(error)
             self._loop.call_soon(self._left.set)
         try:
             self._loop.wait(self._life)

@@ -19,7 +19,13 @@ from raftmq.client.administration.questions import ask_any, settle
 from raftmq.client.administration.results import OpenInTopic, TransactionDetails
 from raftmq.client.group.coordinator import CoordinatorLookup, checked
 from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
-from raftmq.errors import InvalidProducerEpoch, InvalidRequest, RaftmqError, ServerError
+from raftmq.errors import (
+    InvalidProducerEpoch,
+    InvalidRequest,
+    RaftmqError,
+    ServerError,
+    UnknownTransaction,
+)
 from raftmq.model import TRANSACTION_ID_CHARS_MAX, AbortReason
 from raftmq.wire.bodies import ABSENT, TopicPartition
 from raftmq.wire.messages.transactions import (
@@ -44,6 +50,9 @@ if TYPE_CHECKING:
         PartitionOpen,
         TransactionDescribed,
     )
+
+# For so long a broker may not know an id that was opened a moment ago.
+UNKNOWN_SECONDS, UNKNOWN_PAUSE_SECONDS = 0.5, 0.1
 
 
 class TransactionCalls:
@@ -195,6 +204,16 @@ class TransactionCalls:
         )
 
     async def _describe(self, transaction_id: str, *, deadline: float) -> TransactionDescribed:
+        until = min(deadline, anyio.current_time() + UNKNOWN_SECONDS)
+        while True:
+            try:
+                return await self._describe_once(transaction_id, deadline=deadline)
+            except UnknownTransaction:
+                if anyio.current_time() >= until:
+                    raise
+            await anyio.sleep(UNKNOWN_PAUSE_SECONDS)
+
+    async def _describe_once(self, transaction_id: str, *, deadline: float) -> TransactionDescribed:
         def read(body: DescribeTransactionsReply) -> TransactionDescribed:
             if [one.transaction_id for one in body.transactions] != [transaction_id]:
                 raise ServerError("a broker was asked for one transaction id, and told of others")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.errors import ErrorCode, InvalidTransaction, TransactionAborted
+from raftmq.errors import ErrorCode, InvalidTransaction, ProducerFenced, TransactionAborted
+from raftmq.model import AbortReason
 from raftmq.sync.producer import Producer
 from tests.unit.client.transactions.coordinator import committed_in, open_transactions
 from tests.unit.client.world import refused
@@ -80,3 +81,29 @@ async def test_errors_abort(autojump_clock: MockClock) -> None:
 
         await loop.run(program)
         assert committed_in(coordinator, stage.world) == ["e"]
+
+
+async def test_why_it_was_aborted(autojump_clock: MockClock) -> None:
+    """A broker refuses a record and does not know why; the block is left with the reason, or with
+    ProducerFenced where another producer has the id.
+    """
+    async with open_transactions() as (coordinator, stage), trio.open_nursery() as nursery:
+        loop = LoopHere(nursery)
+        inner = stage.client.producer(transaction_id="a")
+
+        def fail(producer: Producer, reason: AbortReason) -> None:
+            with producer.transaction() as tx:
+                tx.send("t", b"a")
+                coordinator.abort("a", reason)
+                stage.world.brokers[1].produces += [refused(ErrorCode.TRANSACTION_ABORTABLE)]
+                tx.send("t", b"b")
+
+        def program() -> None:
+            with Producer(loop, inner, 1 << 20) as producer:
+                with pytest.raises(TransactionAborted, match="by an operator") as caught:
+                    fail(producer, AbortReason.OPERATOR)
+                assert caught.value.reason == "operator"
+                with pytest.raises(ProducerFenced):
+                    fail(producer, AbortReason.OWNER)
+
+        await loop.run(program)

@@ -10,7 +10,6 @@ import trio
 from raftmq.errors import (
     Closed,
     ErrorCode,
-    InvalidConfig,
     InvalidTransaction,
     OutcomeUnknown,
     ProducerFenced,
@@ -109,34 +108,6 @@ async def test_nothing_to_decide_costs_no_request(autojump_clock: MockClock) -> 
                 await tx.abort()
             assert tx.outcome == "aborted"
         assert not [one for one in coordinator.asked if isinstance(one, EndTxn)]
-
-
-async def test_outside_of_a_transaction(autojump_clock: MockClock) -> None:
-    """Neither before, nor between, nor after; nor by a producer without transactions."""
-    async with open_transactions() as (_, (world, _, client)):
-        async with client.producer(**ID) as producer:
-            with pytest.raises(InvalidTransaction, match="outside of a transaction"):
-                await producer.send("t", "a")
-            with pytest.raises(InvalidTransaction, match="outside of a transaction"):
-                producer.send_nowait("t", "a")
-            with pytest.raises(InvalidTransaction, match="outside of a transaction"):
-                await producer.send_many("t", ["a"])
-            tx = producer.transaction()
-            with pytest.raises(InvalidTransaction, match="enter its block first"):
-                await tx.send("t", "a")
-            async with tx:
-                with pytest.raises(InvalidTransaction, match="one at a time"):
-                    async with producer.transaction():
-                        pass
-            with pytest.raises(InvalidTransaction, match="entered once"):
-                async with tx:
-                    pass
-            with pytest.raises(InvalidTransaction, match="over"):
-                await tx.send("t", "a")
-        async with client.producer() as plain:
-            with pytest.raises(InvalidTransaction, match="has no transactions"):
-                plain.transaction()
-        assert in_log(world) == []
 
 
 async def test_a_send_that_is_given_up_aborts(autojump_clock: MockClock) -> None:
@@ -418,21 +389,6 @@ async def test_offsets(autojump_clock: MockClock) -> None:
         assert coordinator.offsets == {"billing": {0: 42}}
 
 
-async def test_offsets_in_another_form(autojump_clock: MockClock) -> None:
-    """The error shows what is expected; nothing of it is committed."""
-    wrong: list[tuple[Any, str]] = [
-        ({"orders": 42}, r"expected a topic and a partition, as in \{\(\"orders\", 0\): 42\}"),
-        ({("t", "0"): 42}, "partition of t = '0'"),
-        ({("t", 0): -1}, "offset of t-0 = -1"),
-    ]
-    async with open_transactions() as (coordinator, (_, _, client)):
-        async with client.producer(**ID) as producer, producer.transaction() as tx:
-            for given, words in wrong:
-                with pytest.raises(InvalidConfig, match=words):
-                    tx.commit_offsets(given, group="billing")
-        assert coordinator.offsets == {}
-
-
 async def test_a_group_refuses_what_had_no_answer(autojump_clock: MockClock) -> None:
     """The next transaction asks again; it says so while there is no answer, and where the group
     refuses now, the one before is aborted first."""
@@ -509,19 +465,6 @@ async def test_an_id_of_its_own(autojump_clock: MockClock) -> None:
         assert len(coordinator.rows) == 2
         assert all(one.is_ephemeral for one in coordinator.asked if not isinstance(one, EndTxn))
         assert committed_in(coordinator, world) == ["a", "b"]
-
-
-async def test_a_version_needs_an_id_that_comes_again(autojump_clock: MockClock) -> None:
-    """And a number that the wire can carry: said before anything is begun."""
-    async with open_transactions() as (coordinator, (_, _, client)):
-        async with client.producer(transactions=True) as producer:
-            with pytest.raises(InvalidTransaction, match="version = 1 without a transaction_id"):
-                producer.transaction(version=1)
-        async with client.producer(**ID) as producer:
-            for number in (-1, 1 << 63, "a", True):
-                with pytest.raises(InvalidTransaction, match=r"expected a whole number, 0 to"):
-                    producer.transaction(version=number)
-        assert not [one for one in coordinator.asked if isinstance(one, EndTxn)]
 
 
 async def test_the_id_cannot_be_opened(autojump_clock: MockClock) -> None:
