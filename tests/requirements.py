@@ -148,11 +148,10 @@ AREAS: dict[str, dict[str, Requirement]] = {
         "A11.2": Requirement("at least once, the default"),
         "A11.3": Requirement(
             "exactly once, across partitions and offsets",
-            missing="transactions; idempotent and named producers are there",
+            missing="one transaction of many processes",
         ),
         "A11.4": Requirement(
             "one option sets all that belong together, and refuses contradictions",
-            missing='`delivery="exactly_once"`, which is refused',
         ),
     },
     "Further": {
@@ -162,7 +161,7 @@ AREAS: dict[str, dict[str, Requirement]] = {
         "A12.2": Requirement("delayed records", missing="all of it"),
         "A12.3": Requirement("records for a certain time", missing="all of it"),
         "A12.4": Requirement("retry topics", missing="all of it"),
-        "A12.5": Requirement("dead letters", missing="all of it"),
+        "A12.5": Requirement("dead letters", missing="other than `on_poison` of `exactly_once`"),
         "A12.6": Requirement("an archive of what retention removes", missing="all of it"),
         "A12.7": Requirement("mirroring between clusters", missing="all of it; not planned"),
         "A13.1": Requirement("presets for throughput and for latency"),
