@@ -201,7 +201,7 @@ def test_waiting(here: Here) -> None:
     """Until all is well, or the time is over: then the last look counts."""
     assert here.run("health --wait").exit_code == 0
     ail(here.bureau)
-    result = here.run("health --wait --timeout 0.2")
+    result = here.run("health --wait --timeout 0.6")
     assert result.exit_code == 7
     assert result.stdout.startswith("unhealthy: ")
 
