@@ -3,23 +3,31 @@
     python -m tests.cluster.copier WAY --bootstrap B
 
 WAY is `helper` (`raftmq.exactly_once`), `by-hand` (`tx.commit_offsets` and a named id that each
-process of the same `--id` takes over), or `blocking` (the same from plain code). Each
-value goes to the partition of its number. It never outlives its parent, and ends only by signals or
-errors.
+process of the same `--id` takes over), `blocking` (the same from plain code), or `rival` (by hand,
+with the same id as all other rivals). Each value goes to the partition of its number. It never
+outlives its parent, and ends only by signals or errors.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import time
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
 import raftmq
 from raftmq import sync
-from raftmq.errors import OutcomeUnknown, ProducerFenced, RaftmqError, TransactionAborted
+from raftmq.errors import (
+    OutcomeUnknown,
+    ProducerFenced,
+    RaftmqError,
+    TransactionAborted,
+    Unreachable,
+)
 from tests.cluster.broker_process import die_with_parent
 
 SOURCE, TARGET, GROUP = "source", "target", "copiers"
@@ -33,7 +41,8 @@ MEMBER = {
     "heartbeat_interval_ms": SESSION_MS // 6,
 }
 RECORDS_MAX = 50
-PATIENT: dict[str, Any] = {"connect_timeout_ms": 60_000}  # no broker may be there when it starts
+AGAIN_SECONDS = 0.1
+RIVAL_SECONDS = 1.0
 
 
 async def with_helper(order: Namespace) -> None:
@@ -42,7 +51,7 @@ async def with_helper(order: Namespace) -> None:
             await tx.enqueue(TARGET, value, partition=batch.partition)
 
     async with (
-        raftmq.connect(order.bootstrap, **PATIENT) as mq,
+        raftmq.connect(order.bootstrap) as mq,
         mq.consumer(SOURCE, **MEMBER) as consumer,
     ):
         await raftmq.exactly_once(mq, consumer, copy, interval_ms=50, max_records=RECORDS_MAX)
@@ -51,7 +60,7 @@ async def with_helper(order: Namespace) -> None:
 async def by_hand(order: Namespace) -> None:
     """What is aborted is read again by a new consumer: from where the group has committed."""
     async with (
-        raftmq.connect(order.bootstrap, **PATIENT) as mq,
+        raftmq.connect(order.bootstrap) as mq,
         mq.producer(transaction_id=order.id, transaction_timeout_ms=TIMEOUT_MS) as producer,
     ):
         while True:
@@ -61,6 +70,18 @@ async def by_hand(order: Namespace) -> None:
                 raise
             except RaftmqError as error:
                 logging.warning("again: %r", error)
+
+
+async def as_rival(order: Namespace) -> None:
+    """All rivals have one id: each opens it again when another one has fenced it."""
+    order.id = "rival"
+    while True:
+        try:
+            await by_hand(order)
+        except ProducerFenced as error:
+            logging.warning("fenced: %r", error)
+            await anyio.sleep(RIVAL_SECONDS)
+            await anyio.to_thread.run_sync(wait_for_a_broker, order.bootstrap)
 
 
 async def copy_on(mq: Any, producer: Any) -> None:
@@ -84,7 +105,7 @@ async def resolve(tx: Any) -> None:
             logging.warning("not known yet: %r", error)
             if tx.state != "unknown":  # nobody knows any more
                 raise
-            await anyio.sleep(0.1)
+            await anyio.sleep(AGAIN_SECONDS)
         else:
             if outcome == "aborted":
                 raise TransactionAborted("it was not committed")
@@ -93,7 +114,7 @@ async def resolve(tx: Any) -> None:
 
 def from_plain_code(order: Namespace) -> None:
     options = {"transaction_id": order.id, "transaction_timeout_ms": TIMEOUT_MS}
-    with sync.connect(order.bootstrap, **PATIENT) as mq, mq.producer(**options) as producer:
+    with sync.connect(order.bootstrap) as mq, mq.producer(**options) as producer:
         while True:
             try:
                 copy_plainly(mq, producer)
@@ -114,18 +135,29 @@ def copy_plainly(mq: Any, producer: Any) -> None:
                 tx.commit_offsets(batch)
 
 
+def wait_for_a_broker(bootstrap: str) -> None:
+    """All of them may be down when it is started."""
+    while True:
+        try:
+            with sync.connect(bootstrap):
+                return
+        except Unreachable:
+            time.sleep(AGAIN_SECONDS)
+
+
 def main() -> None:
     die_with_parent()
     parser = ArgumentParser()
-    parser.add_argument("way", choices=("helper", "by-hand", "blocking"))
+    parser.add_argument("way", choices=("helper", "by-hand", "blocking", "rival"))
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--id")
     order = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
+    wait_for_a_broker(order.bootstrap)
     if order.way == "blocking":
         from_plain_code(order)
     else:
-        run = {"helper": with_helper, "by-hand": by_hand}[order.way]
+        run = {"helper": with_helper, "by-hand": by_hand, "rival": as_rival}[order.way]
         anyio.run(run, order, backend="trio" if os.getpid() % 2 else "asyncio")
 
 

@@ -86,7 +86,8 @@ class TransactionSession:
             RaftmqError: it is not open; there is nothing to undo.
         """
         machine = self.machine
-        deadline = self.cluster.now() + self._options.delivery_seconds  # nothing is open yet
+        # Nothing is open yet, so no transaction's time counts.
+        deadline = self.cluster.now() + self._options.delivery_timeout_ms / 1000
         machine.begin_opening()
         try:
             await self._ask(machine.open_request, machine.on_opened, deadline=deadline)

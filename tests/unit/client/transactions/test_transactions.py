@@ -479,6 +479,20 @@ async def test_the_id_cannot_be_opened(autojump_clock: MockClock) -> None:
             await producer.send("t", "a")
 
 
+async def test_the_id_opens_later_than_a_transaction_may_take(autojump_clock: MockClock) -> None:
+    """Nothing is open meanwhile: it has as much time as a send. The shortest time of a transaction
+    that is allowed is enough to commit one.
+    """
+    async with open_transactions() as (coordinator, (world, _, client)):
+        began_at = trio.current_time()
+        coordinator.opens += [refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)] * 8
+        async with client.producer(**ID, transaction_timeout_ms=1000) as producer:
+            assert trio.current_time() > began_at + 1
+            async with producer.transaction() as tx:
+                await tx.send("t", "a")
+        assert committed_in(coordinator, world) == ["a"]
+
+
 async def test_the_coordinator_is_of_an_older_version(autojump_clock: MockClock) -> None:
     """It knows no transaction ids, and takes the request for that of a plain producer."""
     async with open_transactions() as (coordinator, (_, _, client)):
