@@ -183,15 +183,21 @@ def check_aborted(log: PartitionLog) -> None:
     expected = _dropped(batches, all_aborted(batches))
     if said != expected:
         raise Violation(f"batches {sorted(said)} are told to be aborted, not {sorted(expected)}")
-    known = open_by_log(log)
+    last_stable = {pid: each.first_offset for pid, each in log.transactions.open.items()}
+    for known in (open_by_log(log), last_stable):
+        _check_open(known, open_in(batches), first)
+
+
+def _check_open(known: dict[int, int], expected: dict[int, int], first: int) -> None:
+    """`known`: what the index of aborted transactions begins with, or the last stable offset."""
     is_kept = {producer_id for producer_id, offset in known.items() if offset >= first}
-    for producer_id, offset in open_in(batches).items():
+    for producer_id, offset in expected.items():
         if known.get(producer_id, offset + 1) > offset or (
             producer_id in is_kept and known[producer_id] != offset
         ):
             raise Violation(f"producer {producer_id} is open from {offset} on, known is {known}")
-    if is_kept - open_in(batches).keys():
-        raise Violation(f"taken for open is {known}, and is {open_in(batches)}")
+    if is_kept - expected.keys():
+        raise Violation(f"taken for open is {known}, and is {expected}")
 
 
 def _dropped(batches: list[Marked], aborted: list[Aborted]) -> set[int]:

@@ -37,7 +37,7 @@ SWEEPS = (
     Sweep(1, "reorder"),
     Sweep(5, "power"),
     Sweep(9, "kill"),
-    Sweep(2002, "kill"),
+    Sweep(2024, "kill"),
     Sweep(2001, "reorder"),
 )
 
