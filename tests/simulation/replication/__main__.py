@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from contextlib import nullcontext
+from typing import Any
 
 from jepsen_like.planted.patch import Calls
 from tests.simulation.planting import tell_calls
@@ -41,7 +42,12 @@ def main() -> None:
 
 def _play(seed: int, options: argparse.Namespace, calls: Calls) -> bool:
     kinds = tuple(options.kinds.split(",")) if options.kinds else ()
-    world, error = drawn_world(seed, seconds=options.seconds, kinds=kinds), None
+    drawn: dict[str, Any] = {
+        "seconds": options.seconds,
+        "kinds": kinds,
+        "has_transactions": options.transactions,
+    }
+    world, error = drawn_world(seed, **drawn), None
     with planted(options.bug, calls) if options.bug else nullcontext():
         try:
             world.play()
@@ -54,7 +60,7 @@ def _play(seed: int, options: argparse.Namespace, calls: Calls) -> bool:
     if error or not options.quiet:
         sys.stdout.write(f"{world}\n")
     if error:
-        again = command_of(seed, seconds=options.seconds, kinds=kinds)
+        again = command_of(seed, **drawn)
         again += f" --bug {options.bug}" if options.bug else ""
         sys.stdout.write(f"  {type(error).__name__}: {str(error)[:600]}\n")
         sys.stdout.write(f"  replay: {again} --trace\n")
@@ -68,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=1, help="how many worlds")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of faults, in each world")
     parser.add_argument("--kinds", help=f"these faults only: {','.join(KINDS)}")
+    parser.add_argument("--transactions", action="store_true", help="with clients that use them")
     parser.add_argument("--bug", choices=sorted(BUGS), help="plant this bug")
     parser.add_argument("--trace", action="store_true", help="print what happened")
     parser.add_argument("--quiet", action="store_true", help="print failures only")

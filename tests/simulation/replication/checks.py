@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.commands import PartitionId
     from raftmq.metadata.image import MetadataImage, PartitionState
     from raftmq.partition.leader import Truncate
-    from tests.simulation.replication.disk import ReplicaLog
+    from tests.simulation.replication.disk import Record, ReplicaLog
     from tests.simulation.replication.leading import Waiting
     from tests.simulation.replication.process import Role
     from tests.simulation.replication.world import World
@@ -45,6 +45,11 @@ class Checks:
 
     def _log(self, broker_id: int, key: PartitionId) -> ReplicaLog | None:
         return self._world.brokers[broker_id].directory.logs.get(key)
+
+    def trusted_log(self, broker_id: int, key: PartitionId) -> ReplicaLog | None:
+        """Of a replica that may be elected, unless it has lost something and will be judged."""
+        log = self._log(broker_id, key)
+        return None if log is None or self._will_be_judged(broker_id, log) else log
 
     # After every event
 
@@ -113,6 +118,8 @@ class Checks:
         ledger.compare(role.log, start, end, who)
         is_new = end > ledger.end
         ledger.extend(role.log, end)
+        if self._world.transactions is not None:
+            self._world.transactions.on_stable(role)
         if is_new:
             self._check_trusted(role.key, start)
 
@@ -128,6 +135,10 @@ class Checks:
         start = max(start, log.start, role.log.start)
         same = log.slice(start, end) == role.log.slice(start, end)
         demand(same, f"L2: {member} holds something else between {start} and {end}")
+
+    def on_marker(self, role: Leading, marker: Record) -> None:
+        if self._world.transactions is not None:
+            self._world.transactions.on_marker(role, marker)
 
     def on_acknowledged(self, role: Leading, waiting: Waiting) -> None:
         ledger, offset = self.ledger(role.key), waiting.end_offset - 1

@@ -54,8 +54,12 @@ class Clients:
         return [role for role in roles if isinstance(role, Leading)]
 
     def produce(self, role: Leading, acks: int) -> int:
+        value = self.new_value()
+        self._send(role, self._append, role, value, acks)
+        return value
+
+    def new_value(self) -> int:
         self._values += 1
-        self._send(role, self._append, role, self._values, acks)
         return self._values
 
     def _send(self, role: Leading, act: object, *arguments: object) -> None:

@@ -14,17 +14,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.metadata.commands import NO_EPOCH
 from raftmq.partition.epochs import LeaderEpochs
+from raftmq.partition.producers import Producers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from random import Random
 
     from raftmq.metadata.commands import PartitionId
+    from raftmq.partition.transactions import Transactions
+    from raftmq.wire.batch.control import ControlType
+    from raftmq.wire.batch.header import BatchHeader
 
 
 class Record(NamedTuple):
+    """`header`: of a batch of a transaction; `kind`: of a marker."""
+
     leader_epoch: int
     value: int
+    header: BatchHeader | None = None
+    kind: ControlType | None = None
 
 
 class ReplicaLog:
@@ -41,6 +49,24 @@ class ReplicaLog:
         self.lost_epoch, self.lost_at = NO_EPOCH, -1.0
         self.records: list[Record] = []
         self.epochs = LeaderEpochs()
+        self._producers: Producers | None = Producers()  # None: to be read from the records again
+
+    @property
+    def producers(self) -> Producers:
+        """With a snapshot at the log's start: nothing is open there."""
+        if self._producers is None:
+            self._producers = Producers()
+            self._note(self.records)
+        return self._producers
+
+    @property
+    def transactions(self) -> Transactions:
+        return self.producers.transactions
+
+    def _note(self, records: Iterable[Record]) -> None:
+        for record in records:
+            if record.header is not None:
+                self.producers.note(record.header, 0.0)
 
     @property
     def end(self) -> int:
@@ -55,6 +81,8 @@ class ReplicaLog:
         return self.records[max(0, start - self.start) : max(0, end - self.start)]
 
     def append(self, records: Iterable[Record]) -> None:
+        records = list(records)
+        self._note(records)
         for record in records:
             if record.leader_epoch != self.epochs.latest:
                 self.epochs.assign(record.leader_epoch, self.end)
@@ -64,11 +92,13 @@ class ReplicaLog:
         assert self.start <= offset, f"{offset} is before the log's start {self.start}"
         del self.records[offset - self.start :]
         self.epochs.truncate(offset)
+        self._producers = None
         self.synced, self.flushing = min(self.synced, offset), min(self.flushing, offset)
         self.checkpoint = min(self.checkpoint, offset)
 
     def start_over(self, offset: int) -> None:
         self.records.clear()
+        self._producers = None
         self.epochs = LeaderEpochs()
         self.start = self.synced = self.flushing = offset
         self.checkpoint = min(self.checkpoint, offset)
@@ -92,7 +122,7 @@ class ReplicaLog:
 
     def recover(self) -> None:
         """A new process: what it finds is what there is; epochs stand in the records."""
-        self.flushing = self.synced
+        self.flushing, self._producers = self.synced, None
         self.high_watermark = max(self.start, min(self.checkpoint, self.end))
         self.epochs, offset = LeaderEpochs(), self.start
         for offset, record in enumerate(self.records, self.start):
@@ -102,7 +132,7 @@ class ReplicaLog:
     def copy(self) -> ReplicaLog:
         other = ReplicaLog(is_fsync=self.is_fsync)
         other.start, other.synced, other.checkpoint = self.start, self.synced, self.checkpoint
-        other.records = list(self.records)
+        other.records, other._producers = list(self.records), None
         return other
 
 

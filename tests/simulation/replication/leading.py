@@ -10,7 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.errors import ErrorCode
+from raftmq.errors import (
+    ErrorCode,
+    FencedLeaderEpoch,
+    OffsetNotAvailable,
+    RaftmqError,
+    UnknownLeaderEpoch,
+)
 from raftmq.metadata.commands import (
     AlterPartition,
     CommandId,
@@ -19,15 +25,21 @@ from raftmq.metadata.commands import (
     RaiseLogStart,
     Refused,
 )
+from raftmq.metadata.transactions import outcome_of
+from raftmq.partition.admission import Admission, EarlierTransactionDecided
 from raftmq.partition.leader import HighWatermarkRose, Leader, ProposeIsr
+from raftmq.wire.batch.header import CONTROL_BIT
 from tests.simulation.replication.disk import Record
 from tests.simulation.replication.messages import Failed, OutOfRange, Records
+from tests.simulation.transactions.replica import header_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from raftmq.metadata.commands import AnyResult, PartitionId
+    from raftmq.model import TransactionOutcome
     from raftmq.partition.leader import Assignment, LeaderEffect
+    from raftmq.wire.batch.header import BatchHeader
     from tests.simulation.replication.disk import ReplicaLog
     from tests.simulation.replication.messages import Answer, FetchRequest, Progress
     from tests.simulation.replication.process import Process
@@ -98,9 +110,12 @@ class Leading:
         if acks == ACKS_ALL and not self.rules.has_min_isr:
             reply("failed")
             return
-        self.log.append([Record(self.leader_epoch, value)])
-        self.say(f"appends {value} at {self.log.end - 1}")
-        self._waiting.append(Waiting(value, acks, self.log.end, reply))
+        self._waiting.append(Waiting(value, acks, self.log.end + 1, reply))
+        self._append(Record(self.leader_epoch, value))
+
+    def _append(self, record: Record) -> None:
+        self.log.append([record])
+        self.say(f"appends {record.value} at {self.log.end - 1}")
         self.rules.on_append(self.log.end)
         self.process.on_written(self.log)
         self.on_held()
@@ -116,6 +131,59 @@ class Leading:
         if waiting.acks == ACKS_ALL:
             return self.rules.high_watermark >= waiting.end_offset
         return waiting.acks == 0 or self.rules.held_by(waiting.acks) >= waiting.end_offset
+
+    # Transactions
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.log.transactions.last_stable_offset(self.rules.high_watermark)
+
+    def _outcome(self, producer_id: int, producer_epoch: int) -> TransactionOutcome:
+        return outcome_of(self.process.image, producer_id, producer_epoch)
+
+    def on_transactional(
+        self, value: int, sent: BatchHeader, reply: Callable[[Outcome], None]
+    ) -> None:
+        """A batch of one record, which may stand here already. "failed" speaks of this try only."""
+        header = sent._replace(base_offset=self.log.end)
+        admission = Admission(self.log.producers, 0.0, outcome_of=self._outcome)
+        try:
+            original = admission.original_offset(header)
+        except EarlierTransactionDecided as earlier:  # its marker first, in the same turn
+            self.resolve([earlier.producer_id])
+            self.on_transactional(value, sent, reply)
+            return
+        except RaftmqError:
+            reply("failed")
+            return
+        if original is None and not self.rules.has_min_isr:
+            reply("failed")
+            return
+        offset = self.log.end if original is None else original
+        self._waiting.append(Waiting(value, ACKS_ALL, offset + 1, reply))
+        if original is None:
+            self._append(Record(self.leader_epoch, value, header))
+        else:
+            self._answer_waiting()
+
+    def resolve(self, producer_ids: Iterable[int] | None = None) -> None:
+        """Markers for what the metadata have decided."""
+        for producer_id, epoch, kind in self.log.transactions.due(producer_ids, self._outcome):
+            header = header_of(self.log.end, producer_id, epoch + 1, -1, CONTROL_BIT)
+            record = Record(self.leader_epoch, self.process.new_value(), header, kind)
+            self.process.checks.on_marker(self, record)
+            self._append(record)
+
+    def is_settled(self, leader_epoch: int, producer_id: int, producer_epoch: int) -> bool:
+        """As `Replica.is_settled`."""
+        if leader_epoch != self.leader_epoch:
+            is_over = leader_epoch < self.leader_epoch
+            raise (FencedLeaderEpoch if is_over else UnknownLeaderEpoch)("of another epoch")
+        if not self.rules.is_established:
+            raise OffsetNotAvailable("what is committed is not known yet")
+        return self.log.transactions.is_ended(
+            producer_id, producer_epoch, self.rules.high_watermark
+        )
 
     # Followers
 
@@ -175,13 +243,13 @@ class Leading:
 
     def retain_from(self, offset: int) -> None:
         """Retention; only committed records, without a request."""
-        self.log.trim(min(offset, self.rules.high_watermark))
+        self.log.trim(min(offset, self.last_stable_offset))
         self.process.checks.on_deleted(self.key, self.log.start)
         self.say(f"retains from {self.log.start}")
 
     def delete_before(self, offset: int) -> None:
         """By request: the quorum records it, then the own disk, then the client is answered."""
-        start = max(self.log.start, min(offset, self.rules.high_watermark))
+        start = max(self.log.start, min(offset, self.last_stable_offset))
         self.say(f"is to start at {start}")
         command = RaiseLogStart(
             self.process.broker_id, self.process.broker_epoch, *self.key, self.leader_epoch, start
@@ -204,6 +272,8 @@ class Leading:
             if isinstance(effect, HighWatermarkRose):
                 self.log.high_watermark = effect.high_watermark
                 self.say(f"hw {effect.high_watermark}")
+                self.log.transactions.on_high_watermark(effect.high_watermark)
+                self.log.producers.release(effect.high_watermark, self._outcome)
                 self.process.checks.on_leader_high_watermark(self)
             else:
                 self._propose(effect)

@@ -37,6 +37,7 @@ class Plan:
     strike_seconds: float = 0.7  # between two faults, on the average
     request_seconds: float = 0.05
     weather: Weather = field(default_factory=Weather)
+    has_transactions: bool = False
 
 
 STORM = Weather(loss=0.1, doubles=0.2, strays=0.3, delay_seconds_max=0.03)

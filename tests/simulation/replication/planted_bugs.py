@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from jepsen_like.planted.patch import Calls
+from jepsen_like.planted.transactions import forgets_before_marker_is_committed
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply import brokers, partitions
 from raftmq.metadata.image import Pending
@@ -28,6 +29,7 @@ from tests.simulation.replication.following import Following
 from tests.simulation.replication.leading import ACKS_ALL, Leading
 from tests.simulation.replication.process import Process
 from tests.simulation.replication.world import drawn_world
+from tests.simulation.transactions.planted_bugs import stable_offset_by_log_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +53,7 @@ class Case(NamedTuple):
     seeds: tuple[int, ...]
     kinds: tuple[str, ...] = ()
     script: Callable[[], None] | None = None
+    has_transactions: bool = False
 
 
 # -- acknowledgements --------------------------------------------------------------------------
@@ -284,6 +287,20 @@ def _unfenced(me: BrokerState, broker_epoch: int) -> BrokerState:
     return replace(me, fenced=False, broker_epoch=broker_epoch)
 
 
+# -- transactions ------------------------------------------------------------------------------
+
+
+def settled_by_deposed_leader(patch: Patch) -> None:
+    """Whoever believes to lead may say that a commit is settled, in whichever epoch."""
+
+    def settled(self: Leading, _: int, producer_id: int, producer_epoch: int) -> bool:
+        return self.log.transactions.is_ended(
+            producer_id, producer_epoch, self.rules.high_watermark
+        )
+
+    patch.setattr(Leading, "is_settled", settled)
+
+
 # Every bug with seeds of worlds that catch it. Any change of the code shifts the worlds: where a
 # bug slips through all of them, run this module as a command.
 _CASES: dict[Callable[[Patch], None], Case] = {
@@ -309,6 +326,9 @@ _CASES: dict[Callable[[Patch], None], Case] = {
     offsets_below_the_start_are_given_again: Case((41, 48, 88)),
     trust_any_directory: Case((18, 23, 33)),
     lead_for_the_predecessor: Case((31, 33, 60)),
+    forgets_before_marker_is_committed: Case((0, 1), has_transactions=True),
+    stable_offset_by_log_end: Case((0, 1), has_transactions=True),
+    settled_by_deposed_leader: Case((), script=scripts.settled_in_another_epoch),
 }
 BUGS = {bug.__name__: bug for bug in _CASES}
 CASES = {bug.__name__: case for bug, case in _CASES.items()}
@@ -338,7 +358,8 @@ def _caught(name: str, case: Case, seed: int, calls: Calls) -> Exception | None:
             if case.script is not None:
                 case.script()
             else:
-                drawn_world(seed, kinds=case.kinds).play()
+                has_transactions = case.has_transactions
+                drawn_world(seed, kinds=case.kinds, has_transactions=has_transactions).play()
         except Exception as error:
             return error
     return None

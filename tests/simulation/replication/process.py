@@ -178,6 +178,12 @@ class Process:
         assert image.version >= self.image.version, "metadata goes back"
         self.image = image
         self._obey()
+        for role in self.roles.values():
+            if isinstance(role, Leading):
+                role.resolve()
+
+    def new_value(self) -> int:
+        return self._world.clients.new_value()
 
     def _obey(self) -> None:
         """Take the roles that the metadata gives this process."""
@@ -218,6 +224,7 @@ class Process:
         leading = self.roles[key] = Leading(self, key, log, assignment)
         self.on_written(leading.log)
         leading.on_held()
+        leading.resolve()
 
     def begin_at(self, log: ReplicaLog, start_offset: int) -> None:
         """Before it leads, and whenever the start rises while it does."""

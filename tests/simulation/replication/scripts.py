@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from raftmq.errors import ErrorCode
+from raftmq.errors import ErrorCode, RaftmqError
 from raftmq.metadata.commands import Refused
 from raftmq.partition.leader import FetchFromLeader
 from tests.simulation.replication.messages import Failed, FetchRequest, Progress
 from tests.simulation.replication.network import CONTROLLER
 from tests.simulation.replication.stage import Stage
+from tests.simulation.transactions.replica import header_of
 
 
 def _about_to_take_back_2() -> Stage:
@@ -105,4 +106,25 @@ def word_before_agreement() -> None:
     assert progress is not None
     assert progress.has_fetched
     assert progress.held_offset == 0, "it told what it holds"
+    stage.finish()
+
+
+def settled_in_another_epoch() -> None:
+    """A leader that was deposed never had the records: it must not say that they are ended."""
+    stage = Stage()
+    deposed = stage.leading(0)
+    stage.cut(0, 1, 2, CONTROLLER)
+    stage.run_until(lambda: stage.state.leader in (1, 2))
+    stage.run(0.5)
+    leading = stage.leading(stage.state.leader)
+    leading.on_transactional(1_000_000, header_of(0, 7, 0, 0, 0), lambda _outcome: None)
+    stage.run(1.0)
+    assert leading.log.transactions.open.keys() == {7}
+    assert deposed.process.roles.get(stage.key) is deposed
+    for role in (deposed, leading):
+        try:
+            is_settled = role.is_settled(leading.leader_epoch, 7, 0)
+        except RaftmqError:
+            is_settled = False
+        assert not is_settled, f"the leader of epoch {role.leader_epoch} says that it is settled"
     stage.finish()

@@ -16,6 +16,7 @@ from tests.simulation.replication.scripts import (
     fetch_of_another_epoch,
     late_proposal,
     proposal_sent_again,
+    settled_in_another_epoch,
     word_before_agreement,
     word_of_the_dead,
 )
@@ -208,6 +209,11 @@ def test_a_fetch_of_another_epoch_is_refused() -> None:
 def test_word_of_a_dead_process_does_not_count() -> None:
     """A fetch and a progress of a process that is gone come after its successor's fetch."""
     word_of_the_dead()
+
+
+def test_a_deposed_leader_says_nothing_of_transactions() -> None:
+    """It is asked whether a commit is settled whose records it never had."""
+    settled_in_another_epoch()
 
 
 def test_a_follower_tells_nothing_before_it_agrees() -> None:

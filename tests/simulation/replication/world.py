@@ -10,6 +10,7 @@ simulated.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ from tests.simulation.replication.network import Network, Weather
 from tests.simulation.replication.plan import SECONDS, Plan, draw_plan
 from tests.simulation.replication.quorum import Quorum
 from tests.simulation.replication.timeline import Timeline
+from tests.simulation.replication.transactions import Transactions
 from tests.simulation.timeline_nemesis import TimelineNemesis
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from tests.simulation.replication.process import Role
 
 START_SECONDS_MAX, HEAL_SECONDS_MAX = 5.0, 40.0
+TRANSACTIONAL_STRIKE_SECONDS = 1.2
 STEP_SECONDS = 0.5  # between checks whether all is healed
 
 
@@ -61,6 +64,9 @@ class World:
             for number in range(plan.broker_count)
         ]
         self.clients = Clients(self, self.chance("clients"))
+        self.transactions = (
+            Transactions(self, self.chance("transactions")) if plan.has_transactions else None
+        )
         self.nemesis = self._nemesis(self.chance("faults"))
         self._knocks: dict[PartitionId, int] = {}
         self.heal_seconds = 0.0
@@ -129,6 +135,8 @@ class World:
             self.quorum.commit(CreateTopic(topic_id, topic.name, (topic.replicas,), configs))
             self.keys.append(PartitionId(topic_id, 0))
         self.run(STEP_SECONDS)
+        if self.transactions is not None:
+            self.transactions.begin()
 
     def _is_in_service(self) -> bool:
         image = self.quorum.image
@@ -152,6 +160,8 @@ class World:
     def repair(self) -> None:
         self.timeline.say("-- repair")
         self.is_calm, self.network.weather, self.clients.is_closing = True, Weather(), True
+        if self.transactions is not None:
+            self.transactions.is_closing = True
         self.network.cut.clear()
         for broker in self.brokers:
             broker.resume()
@@ -201,7 +211,7 @@ class World:
                 found.append(f"{state}")
             else:
                 found += self._differences(key, role)
-        return found
+        return found + (self.transactions.complaints() if self.transactions else [])
 
     def _differences(self, key: PartitionId, role: Leading) -> list[str]:
         found, best = [], role.log
@@ -226,6 +236,8 @@ class World:
             role = self.leader(key)
             assert role is not None, f"nobody leads {key}"
             self._judge_promises(key, role)
+        if self.transactions is not None:
+            self.transactions.judge()
 
     def _judge_promises(self, key: PartitionId, role: Leading) -> None:
         ledger, log = self.checks.ledger(key), role.log
@@ -254,21 +266,39 @@ class World:
         )
 
 
-def drawn_world(seed: int, *, seconds: float = SECONDS, kinds: tuple[str, ...] = ()) -> World:
-    return World(seed, draw_plan(seed, seconds, kinds))
+def drawn_world(
+    seed: int,
+    *,
+    seconds: float = SECONDS,
+    kinds: tuple[str, ...] = (),
+    has_transactions: bool = False,
+) -> World:
+    plan = draw_plan(seed, seconds, kinds)
+    if has_transactions:  # with more time between faults, or hardly any would be committed
+        plan = replace(plan, has_transactions=True, strike_seconds=TRANSACTIONAL_STRIKE_SECONDS)
+    return World(seed, plan)
 
 
-def command_of(seed: int, *, seconds: float, kinds: tuple[str, ...]) -> str:
+def command_of(
+    seed: int, *, seconds: float, kinds: tuple[str, ...], has_transactions: bool = False
+) -> str:
     """That shows this world once more."""
     faults = f" --kinds {','.join(kinds)}" if kinds else ""
+    faults += " --transactions" if has_transactions else ""
     return f"python -m tests.simulation.replication --seed {seed} --seconds {seconds:g}{faults}"
 
 
-def failure(seed: int, *, seconds: float = SECONDS, kinds: tuple[str, ...] = ()) -> str | None:
+def failure(
+    seed: int,
+    *,
+    seconds: float = SECONDS,
+    kinds: tuple[str, ...] = (),
+    has_transactions: bool = False,
+) -> str | None:
     """What goes wrong in one world, with the command that shows it again."""
     try:
-        drawn_world(seed, seconds=seconds, kinds=kinds).play()
+        drawn_world(seed, seconds=seconds, kinds=kinds, has_transactions=has_transactions).play()
     except Exception as error:
-        again = command_of(seed, seconds=seconds, kinds=kinds)
+        again = command_of(seed, seconds=seconds, kinds=kinds, has_transactions=has_transactions)
         return f"seed {seed}: {error!r}\nreplay it: {again} --trace"
     return None
