@@ -52,7 +52,7 @@ def retry_of_end_is_refused(patch: Patch) -> None:
 def delta_of_new_id_only(patch: Patch) -> None:
     """A producer id that its transaction id has left is not told as changed."""
 
-    def touched(self: Draft, transaction_id: str, after: frozenset[int]) -> None:
+    def touched(self: Draft, transaction_id: str, after: frozenset[int]) -> Any:
         known = self.transaction(transaction_id)
         before = frozenset() if known is None else known.producer_ids()
         ids = self._image.transaction_ids
@@ -60,11 +60,11 @@ def delta_of_new_id_only(patch: Patch) -> None:
             ids = ids.delete(producer_id)
         for producer_id in after - before:
             ids = ids.set(producer_id, transaction_id)
-        self._image = self._image._replace(transaction_ids=ids)
         for producer_id in sorted(after):
             self._touch(ChangeKind.TRANSACTION, producer_id)
+        return ids
 
-    patch.setattr(Draft, "_index_transaction", touched)
+    patch.setattr(Draft, "_transaction_ids", touched)
 
 
 def stable_offset_by_log_end(patch: Patch) -> None:
