@@ -1,7 +1,7 @@
 """The worlds of transactions have teeth: every planted bug is found by the worlds named for it.
 
-That the same worlds pass without the bugs is asked here, too: otherwise one that always fails
-would count as teeth (A15).
+Bugs without a world are blind spots, listed in docs/planted-bugs.md. That the same worlds pass
+without the bugs is asked here, too: otherwise one that always fails would count as teeth (A15).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.teeth
 WORLDS = sorted({(case.kinds, seed) for case in BUGS.cases.values() for seed in case.seeds})
 
 
-@pytest.mark.parametrize("name", BUGS.cases)
+@pytest.mark.parametrize("name", [name for name, case in BUGS.cases.items() if case.seeds])
 def test_a_planted_bug_is_caught(name: str) -> None:
     """Each bug breaks a promise in one of its worlds."""
     case = BUGS.cases[name]
