@@ -107,8 +107,9 @@ def behind(world: TransactionWorld, topic: str) -> str:
     offsets = image.offsets.get(GROUP, {})
     for spot in (each for each in world.spots() if each.topic == topic):
         leaders = [one for one in replicas_of(world, spot).values() if one.leader is not None]
-        if not leaders or leaders[0].open_transactions():
-            return f"{spot} is not led, or something is open"
+        # A marker above the high watermark: what it ends is not open any more, nor readable yet.
+        if not leaders or leaders[0].last_stable_offset < leaders[0].log.log_end_offset:
+            return f"{spot} is not led, or not decided to its end"
         known = offsets.get((world.topic_ids[topic, 0], spot.partition))
         end = leaders[0].last_stable_offset
         if (known.offset if known else 0) < end and _has_records(world, str(spot), known):
