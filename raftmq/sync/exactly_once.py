@@ -70,6 +70,8 @@ def exactly_once(
         InvalidTransaction: the consumer commits otherwise. Definite.
         ProducerFenced: another process has the consumer's group_instance_id. Definite.
         Closed: the client or the consumer is closed. Definite.
+        OutcomeUnknown: nobody can say any more what became of a commit; whoever begins anew goes on
+            from the group's offsets. Indefinite.
         RaftmqError: what else reading has raised.
         Exception: what `transform` has raised at last; a note names the batch.
     """

@@ -345,15 +345,17 @@ class Transaction(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
 
         Raises:
             InvalidTransaction: its block has not ended. Definite.
-            OutcomeUnknown: the coordinator does not answer, or the id was used by another producer
-                since, so that nobody knows. Ask again later. Indefinite.
+            OutcomeUnknown: the coordinator does not answer: ask again later. Where `state` is
+                "fenced" or "closed", or the producer has begun another transaction since, nobody
+                can say it any more. Indefinite.
         """
         return self._call(self._transaction.resolve)
 
     @property
     def state(self) -> str:
         """In a word: "ready" before it is entered, "open", "must abort", "committing", "aborting",
-        "unknown", "committed", "aborted", or "fenced".
+        "unknown", "committed", "aborted", "fenced", or "closed": what became of it is not known
+        any more.
         """
         return self._ask(lambda: self._transaction.state)
 

@@ -275,7 +275,8 @@ class Replicas:
         return outcome_of(self._quorum.image, producer_id, producer_epoch)
 
     def _check_listed(self, key: PartitionKey, producer_id: int, producer_epoch: int) -> None:
-        """The list of a commit says how long it is kept: this partition was lucky to see it."""
+        """A commit is kept until the partitions that it lists are settled: one that it does not
+        list sees it only by chance. A mistake of the client, then."""
         if not lists_partition(self._quorum.image, producer_id, producer_epoch, key):
             what = "a commit does not list its partition: log=%s producer_id=%d epoch=%d"
             logger.error(what, self._replicas[key].log.name, producer_id, producer_epoch)

@@ -54,9 +54,9 @@ async def exactly_once(
 ) -> None:
     """Read, transform and send, so that each record that is read has its result exactly once.
 
-    Runs until it is cancelled. What `transform` sends with `tx`, and the
-    offsets of what it got, are committed together. Where a transaction is aborted, its records are
-    read again; so effects beside what `tx` sends may happen more than once.
+    Runs until it is cancelled. What `transform` sends with `tx`, and the offsets of what it got,
+    are committed together. Where a transaction is aborted, its records are read again; so effects
+    beside what `tx` sends may happen more than once.
 
     Args:
         mq: the client that sends.

@@ -378,8 +378,9 @@ class Transaction(Generic[ValueT_contra, KeyT_contra]):
 
         Raises:
             InvalidTransaction: its block has not ended. Definite.
-            OutcomeUnknown: the coordinator does not answer, or the id was used by another producer
-                since, so that nobody knows. Ask again later. Indefinite.
+            OutcomeUnknown: the coordinator does not answer: ask again later. Where `state` is
+                "fenced" or "closed", or the producer has begun another transaction since, nobody
+                can say it any more. Indefinite.
         """
         if self._is_on or self._verdict is None:
             raise InvalidTransaction("the transaction has not ended: leave its block first")
@@ -392,7 +393,8 @@ class Transaction(Generic[ValueT_contra, KeyT_contra]):
     @property
     def state(self) -> str:
         """In a word: "ready" before it is entered, "open", "must abort", "committing", "aborting",
-        "unknown", "committed", "aborted", or "fenced".
+        "unknown", "committed", "aborted", "fenced", or "closed": what became of it is not known
+        any more.
         """
         if self._verdict is None:
             return TransactionPhase.READY.value

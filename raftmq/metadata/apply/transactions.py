@@ -77,8 +77,8 @@ def open_transaction(draft: Draft, command: OpenTransaction) -> AnyResult:
     2. The same owner and opening: a retry, answered as of now.
     3. An earlier opening of this owner: it comes late.
     4. A transaction is expected that is neither the present one nor the newest decided one of the
-       same owner. What another owner has opened must be told to nobody else: his records would
-       join its transaction.
+       same owner. What another owner has opened must be told to nobody else, whose records
+       would join that transaction.
     5. Expected is the newest decided one: its owner has nothing open.
     6. Else what is open is aborted, and the next epoch begins.
     """

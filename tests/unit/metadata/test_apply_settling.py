@@ -31,11 +31,8 @@ from raftmq.metadata.commands import (
     TransactionSeen,
 )
 from raftmq.metadata.image import (
-    EMPTY_IMAGE,
     PRODUCER_ID_MAX,
-    ChangeKind,
     MetadataImage,
-    TouchedKey,
     slot_of,
 )
 from tests.metadata_invariants import check, check_step
@@ -44,28 +41,19 @@ from tests.unit.metadata.transaction_ids import (
     FIRST,
     ID,
     OTHER,
+    PID,
     SECOND,
     SLOT,
-    coordinated,
     decide,
     end,
     ends,
+    open_once,
     opened,
     opening,
     state_of,
     told,
+    touched,
 )
-
-PID = EMPTY_IMAGE.next_producer_id
-
-
-def open_once() -> MetadataImage:
-    return after(coordinated(), opening())
-
-
-def touched(*producer_ids: int) -> set[TouchedKey]:
-    return {TouchedKey(ChangeKind.TRANSACTION, number) for number in producer_ids}
-
 
 # The last epoch
 

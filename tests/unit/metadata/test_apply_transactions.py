@@ -37,7 +37,6 @@ from raftmq.metadata.commands import (
     TransactionsEnded,
 )
 from raftmq.metadata.image import (
-    EMPTY_IMAGE,
     PRODUCER_ID_MAX,
     ChangeKind,
     MetadataImage,
@@ -55,6 +54,7 @@ from tests.unit.metadata.transaction_ids import (
     ID,
     OTHER,
     OWNER,
+    PID,
     SECOND,
     SLOT,
     coordinated,
@@ -62,22 +62,13 @@ from tests.unit.metadata.transaction_ids import (
     end,
     ends,
     offsets,
+    open_once,
     opened,
     opening,
     state_of,
     told,
+    touched,
 )
-
-PID = EMPTY_IMAGE.next_producer_id
-
-
-def open_once() -> MetadataImage:
-    return after(coordinated(), opening())
-
-
-def touched(*producer_ids: int) -> set[TouchedKey]:
-    return {TouchedKey(ChangeKind.TRANSACTION, number) for number in producer_ids}
-
 
 # Opening
 

@@ -16,7 +16,14 @@ from raftmq.metadata.commands import (
     TransactionOpened,
     TransactionsEnded,
 )
-from raftmq.metadata.image import EMPTY_IMAGE, SLOT_COUNT, TransactionState, slot_of
+from raftmq.metadata.image import (
+    EMPTY_IMAGE,
+    SLOT_COUNT,
+    ChangeKind,
+    TouchedKey,
+    TransactionState,
+    slot_of,
+)
 from tests.unit.metadata.states import ORDERS, after, answer, apply_next, cluster
 
 if TYPE_CHECKING:
@@ -26,6 +33,7 @@ ID = "copy-1"
 SLOT = slot_of(ID)
 OWNER, OTHER = b"owner".ljust(16), b"other".ljust(16)
 LEVEL = 3
+PID = EMPTY_IMAGE.next_producer_id  # of the first id that is opened
 FIRST, SECOND, THIRD = (ORDERS, 0), (ORDERS, 1), (ORDERS, 2)
 
 
@@ -43,10 +51,18 @@ def opening(
     return OpenTransaction(1, name, owner, number, 60_000, **fields)
 
 
+def open_once() -> MetadataImage:
+    return after(coordinated(), opening())
+
+
+def touched(*producer_ids: int) -> set[TouchedKey]:
+    return {TouchedKey(ChangeKind.TRANSACTION, number) for number in producer_ids}
+
+
 def end(
     epoch: int, *, commit: bool = True, owner: bytes = OWNER, name: str = ID, **fields: Any
 ) -> TransactionEnd:
-    producer_id = fields.pop("producer_id", EMPTY_IMAGE.next_producer_id)
+    producer_id = fields.pop("producer_id", PID)
     return TransactionEnd(name, producer_id, epoch, commit, owner, **fields)
 
 

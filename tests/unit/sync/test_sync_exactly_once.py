@@ -1,4 +1,4 @@
-"""`raftmq.sync.exactly_once`: the program's thread transforms, the loop commits (A11.3, A10.5)."""
+"""`raftmq.sync.exactly_once`: the program's thread transforms, the loop commits (A11.3)."""
 
 from __future__ import annotations
 
