@@ -285,9 +285,8 @@ class TransactionRequests:
         deadline, name = began_at + seconds, request.transaction_id
         try:
             slot = self._slot_of(name)
-            if (
-                not request.with_unsettled
-            ):  # most are settled by asking; the rest is refused in time
+            # Most are settled by asking; what is left then is refused, in time.
+            if not request.with_unsettled:
                 await self._settling.wait_settled(slot, name, None, began_at + seconds / 2)
             decide = partial(self._forget_command, slot, request)
             waiting = PendingEntry(partial(Decision, decide))
