@@ -73,7 +73,7 @@ def _journal_file(random: Random) -> Params:
     return {"file": random.choice(("journal", "journal", "snapshot")), "bits": random.randint(1, 3)}
 
 
-_SMALL_FILES = ("index", "time index", "leader epochs", "checkpoint")
+_SMALL_FILES = ("index", "time index", "aborted index", "producers", "leader epochs", "checkpoint")
 
 
 def _trouble(random: Random) -> Params:

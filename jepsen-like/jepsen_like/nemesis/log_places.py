@@ -24,6 +24,7 @@ from raftmq.partition.storage.inspect import (
     list_segments,
     read_recovery_point,
 )
+from raftmq.partition.storage.known_producers import list_snapshots, snapshot_path
 from raftmq.partition.storage.segment import BatchStart, walk
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 # The leader epoch of a batch: the only field that neither the CRC nor its neighbours check.
 UNCHECKED_BYTES = range(12, 16)
+_SUFFIXES = {"index": ".index", "time index": ".timeindex", "aborted index": ".aborted"}
 _CUT_BYTES_MAX = 64 << 10  # some batches, but not the whole of a small segment
 
 
@@ -104,14 +106,19 @@ def shortened(folder: Path) -> Place | None:
 
 
 def small_files(root: Path, what: str) -> list[Path]:
-    """Indexes and checkpoints, none of them empty, which can be rebuilt from the records."""
+    """Indexes, snapshots, checkpoints, none of them empty: all can be had from the records."""
     files, folders = OsFiles(), partition_folders(root)
     if what == "checkpoint":
         found = [root / CHECKPOINTS_FOLDER / name for name in CHECKPOINTS]
     elif what == "leader epochs":
         found = [folder / EPOCH_FILE for folder in folders]
+    elif what == "producers":
+        found = [
+            snapshot_path(folder, end_offset)
+            for folder in folders
+            for end_offset in list_snapshots(files, folder)
+        ]
     else:
-        suffix = {"index": ".index", "time index": ".timeindex"}[what]
         indexes = [path for folder in folders for path in list_indexes(files, folder)]
-        found = [path for path in indexes if path.suffix == suffix]
+        found = [path for path in indexes if path.suffix == _SUFFIXES[what]]
     return [path for path in found if path.exists() and path.stat().st_size]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     import trio
 
-SMALL_FILES = ("index", "time index", "leader epochs", "checkpoint")
+SMALL_FILES = ("index", "time index", "aborted index", "producers", "leader epochs", "checkpoint")
 
 
 class Site:
@@ -149,7 +149,7 @@ async def test_all_logs_of_a_node_can_be_damaged_at_once(site: Site) -> None:
 async def test_what_can_be_had_from_the_records_is_borne(
     site: Site, kind: type[Any], file: str
 ) -> None:
-    """Indexes, epochs and checkpoints, flipped or cut: all records are there."""
+    """Indexes, snapshots, epochs and checkpoints, flipped or cut: all records are there."""
     name = "bitflip" if kind is BitFlip else "truncate"
     for seed in range(2):
         fault = site.fault(kind, name, seed, file=file)
