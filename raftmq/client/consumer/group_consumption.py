@@ -171,11 +171,14 @@ class GroupConsumption:
         seconds = LEAVE_SECONDS_MAX if error is None else LEAVE_HURRIED_SECONDS_MAX
         # Shielded: a cancelled block still leaves the group, so that others need not wait for its
         # session.
-        with anyio.move_on_after(seconds, shield=True):
-            if is_abandoned:
-                await self.member.leave_at_once()
-            else:
-                await self.member.leave(is_clean=is_finished)
+        try:
+            with anyio.move_on_after(seconds, shield=True):
+                if is_abandoned:
+                    await self.member.leave_at_once()
+                else:
+                    await self.member.leave(is_clean=is_finished)
+        finally:
+            self.member.end()
         return self.member.problem if known is None else None
 
     def on_metadata(self) -> None:

@@ -133,7 +133,7 @@ class CoordinatorLookup:
         Raises:
             RaftmqError: there is no answer.
         """
-        found = await self._find(deadline)
+        found = await self.find(deadline)
         if isinstance(body, _CHANGES):  # a late change must not take effect at another broker
             body = msgspec.structs.replace(body, slot_epoch=found.slot_epoch)
         elif isinstance(body, _DELETIONS):
@@ -170,7 +170,8 @@ class CoordinatorLookup:
         if isinstance(error, _DOUBTFUL):
             self.found = None
 
-    async def _find(self, deadline: float) -> FoundCoordinator:
+    async def find(self, deadline: float) -> FoundCoordinator:
+        """Raises RaftmqError: no broker has named it. Definite."""
         async with self._finding:  # one lookup serves all callers that wait
             if self.found is None:
                 self.found = await self._find_anew(deadline)

@@ -122,6 +122,15 @@ class OutstandingRequest(NamedTuple):
     step: GroupRequest | None = None
 
 
+def asks_for_id(request: GroupRequest) -> bool:
+    """A group waits for an id that was given out, until it is used, or left by. Static members do
+    not leave.
+    """
+    if not isinstance(request, JoinGroup):
+        return False
+    return not request.member_id and request.instance_id is None
+
+
 class Requests:
     """`step`: of joining or leaving; `beat`: heartbeat in flight; `step_at`, `beat_at`: when to
     send the next if none is in flight, math.inf: not at all.
@@ -190,6 +199,11 @@ class Requests:
     def drop_all(self) -> None:
         self.drop_step()
         self.beat, self.beat_at = None, math.inf
+
+    @property
+    def first_join(self) -> OutstandingRequest | None:
+        """A JoinGroup in flight whose answer names the member."""
+        return self.step if self.step is not None and asks_for_id(self.step.request) else None
 
     @property
     def look_at(self) -> float:

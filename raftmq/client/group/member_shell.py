@@ -32,7 +32,7 @@ from raftmq.client.group.effects import (
     WatchTopics,
 )
 from raftmq.client.group.member_log import MemberLog
-from raftmq.client.group.member_requests import VERDICTS
+from raftmq.client.group.member_requests import VERDICTS, asks_for_id
 from raftmq.client.group.membership import GroupMembership
 from raftmq.client.group.offsets import MemberOffsets, OffsetCommits
 from raftmq.client.routing.attempts import RepeatEffect
@@ -369,6 +369,8 @@ class MemberShell:
         self.problem: Exception | None = None
         self._asks: deque[AskCoordinator] = deque()
         self._scopes: dict[int, anyio.CancelScope] = {}
+        self._named = anyio.Event()  # the answer that names the member is not on its way
+        self._named.set()
         self._last_counts: dict[str, int] = {}
         self._woken, self._asked, self._left = anyio.Event(), anyio.Event(), anyio.Event()
         # The one circle: a refused commit is an input of the rules, whose effects are changes of
@@ -388,17 +390,20 @@ class MemberShell:
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._dispatch, tasks)
-            tasks.start_soon(self._changes.run)
-            tasks.start_soon(self._watch_time)
-            if self.options.commit != "none":  # even "manual" must not skip records after a crash
-                tasks.start_soon(self._commits.beginnings)
-            if self.options.commit == "batch":
-                tasks.start_soon(self._commits.along)
-            elif self.options.commits_by_itself:  # "record" and "before" commit as the program asks
-                tasks.start_soon(self._commits.passed)
-            self._maybe_start()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._dispatch, tasks)
+                tasks.start_soon(self._changes.run)
+                tasks.start_soon(self._watch_time)
+                if self.options.commit != "none":  # "manual" must not skip records after a crash
+                    tasks.start_soon(self._commits.beginnings)
+                if self.options.commit == "batch":
+                    tasks.start_soon(self._commits.along)
+                elif self.options.commits_by_itself:  # the others commit as the program asks
+                    tasks.start_soon(self._commits.passed)
+                self._maybe_start()
+        finally:
+            self._left.set()  # cancelled while it leaves: nothing else ends that wait
 
     async def leave(self, *, is_clean: bool) -> None:
         """Commit what is done, and leave. `is_clean`: if that cannot be committed, it is a
@@ -412,8 +417,10 @@ class MemberShell:
         self._reader.in_flight_records.abandon_all()
         if self.membership.is_started:  # else it never joined
             self._perform(self.membership.leave(now=anyio.current_time()))
-            # Ends with Left or Fail; the caller bounds the time.
+            # Ends with Left, Fail or `run`; the caller bounds the time.
             await self._left.wait()
+            if self.membership.state not in (State.OUTSIDE, State.FENCED):
+                await self._tell_left()
 
     async def leave_at_once(self) -> None:
         """As `leave`, where the tasks are cancelled: no callbacks, one attempt to commit. The
@@ -422,6 +429,11 @@ class MemberShell:
         with suppress(RaftmqError):
             if self.options.commits_by_itself:
                 await self.offsets.commit_done()
+        # The group waits for an id that was given out; ends with the answer that names it.
+        await self._named.wait()
+        await self._tell_left()
+
+    async def _tell_left(self) -> None:
         member = self.options.member
         # A static member may be back within its session.
         if self.membership.member_id and member.group_instance_id is None:
@@ -434,6 +446,11 @@ class MemberShell:
                     deadline=inf,
                     repeats=RepeatEffect.HARMLESS,
                 )
+
+    def end(self) -> None:
+        """It has left, or its time for that is over: no answer is waited for any more."""
+        for scope in self._scopes.values():
+            scope.cancel()
 
     async def resume(self, keys: Collection[Key]) -> None:
         """Read partitions that the program has chosen (`assign`) from their committed offsets.
@@ -469,12 +486,20 @@ class MemberShell:
         scope = self._scopes[asked.token] = anyio.CancelScope(deadline=asked.deadline)
         try:
             with scope:
+                if asks_for_id(asked.request):
+                    # Ends with the coordinator's name: so far nothing was sent.
+                    await self._coordinator.find(asked.deadline)
+                    # Then the answer is needed even when cancelled, to leave by the id; `end` is
+                    # called in any case.
+                    scope.shield, self._named = True, anyio.Event()
                 answer = await self._coordinator.ask_once(asked.request, deadline=asked.deadline)
                 outcome = answer.body
         except RaftmqError as error:
             outcome = error
         finally:
             del self._scopes[asked.token]
+            if scope.shield:
+                self._named.set()
         # Otherwise it was dropped, or its deadline has passed, which `on_tick` handles.
         if not scope.cancelled_caught:
             now = anyio.current_time()

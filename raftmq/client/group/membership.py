@@ -298,13 +298,16 @@ class GroupMembership:
         error: RaftmqError | None,
         now: float,
     ) -> list[Effect]:
-        """1. A heartbeat. 2. Leaving. 3. An error. 4. and 5. The next step of joining."""
+        """1. A heartbeat. 2. An id, to join or leave. 3. Leaving. 4. An error. 5. A step."""
         if isinstance(asked.request, Heartbeat):
             return self._on_heartbeat(asked, error, now)
+        if isinstance(error, MemberIdRequired) and isinstance(answer, JoinGroupReply):
+            self.member_id = answer.member_id
+            return [self._ask_step(now)]
         if self.state is State.LEAVING:  # nothing else matters any more
             return self._on_leave_answered(error, now)
         if error is not None:
-            return self._on_step_failed(answer, error, now)
+            return self._on_step_failed(error, now)
         if isinstance(answer, JoinGroupReply):
             return self._on_joined(answer, now)
         assert isinstance(answer, SyncGroupReply), f"{type(answer).__name__} to a step"
@@ -330,15 +333,8 @@ class GroupMembership:
         leave = questions.leave(self.member_id)
         return self.requests.ask(leave, now=now, seconds_max=self._leave_by - now)
 
-    def _on_step_failed(
-        self, answer: Reply | RaftmqError, error: RaftmqError, now: float
-    ) -> list[Effect]:
-        """1. The id to join with. 2. and 3. Joining begins anew. 4. A repetition. 5. A fatal
-        error.
-        """
-        if isinstance(error, MemberIdRequired) and isinstance(answer, JoinGroupReply):
-            self.member_id = answer.member_id
-            return [self._ask_step(now)]
+    def _on_step_failed(self, error: RaftmqError, now: float) -> list[Effect]:
+        """1. and 2. Joining begins anew. 3. A repetition. 4. A fatal error."""
         if isinstance(error, UnknownMemberId | IllegalGeneration):
             keeps_id = isinstance(error, IllegalGeneration) or self._may_be_replaced
             return self._lose(now, keeps_id=keeps_id, is_hurried=False)
@@ -366,7 +362,7 @@ class GroupMembership:
         if not reply.member_id or reply.generation < 0 or reply.protocol not in self._assignors:
             what = f"generation {reply.generation}, assignor {reply.protocol!r}"
             problem = f"JoinGroup of member {reply.member_id!r} was answered with {what}"
-            return self._on_step_failed(reply, RemoteProtocolError(problem), now)
+            return self._on_step_failed(RemoteProtocolError(problem), now)
         self.member_id, self.generation = reply.member_id, reply.generation
         self.protocol, self.state = reply.protocol, State.SYNCING
         self.requests.beat_next(now + self._options.heartbeat_seconds)
@@ -578,14 +574,17 @@ class GroupMembership:
 
     def _depart(self, now: float) -> list[Effect]:
         """A static member sends nothing: it may be back within its session."""
+        first_join = self.requests.first_join  # its answer names an id that the group waits for
         self._drop_all()
-        if self._options.is_static or not self.member_id:
+        if self._options.is_static or not (self.member_id or first_join):
             return self._on_left(now)
         self.state, self._leave_by = State.LEAVING, now + LEAVE_SECONDS_MAX
-        return [self._ask_step(now)]
+        self.requests.step = first_join
+        return [self._ask_step(now)] if self.member_id else []
 
     def _on_leave_answered(self, error: RaftmqError | None, now: float) -> list[Effect]:
-        if error is None or not error.retriable:  # e.g. it was removed already
+        # It was removed already, for example, or got no id.
+        if error is None or not error.retriable or not self.member_id:
             return self._on_left(now)
         self.requests.repeat_step(now=now)
         return doubts(error)

@@ -62,7 +62,28 @@ def test_who_was_never_in_has_left() -> None:
     """It has no id, so nobody knows it."""
     me = Alone()
     assert me.do(me.membership.leave) == [Left()]
+
+
+def test_leaving_before_it_knows_its_id() -> None:
+    """The group waits for an id that was given out: the answer that names it is awaited, and left
+    by it. Where there is none, there is nothing to leave."""
     me = Alone()
+    me.start()
+    assert me.do(me.membership.leave) == []
+    me.answer(JoinGroup, JoinGroupReply(error=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"))
+    assert isinstance(me.request, LeaveGroup)
+    assert me.request.members[0].member_id == "me"
+    assert me.answer(LeaveGroup, LeaveGroupReply()) == [Left()]
+    for answer in (Disconnected("gone"), JoinGroupReply(error=ErrorCode.NOT_COORDINATOR)):
+        me = Alone()
+        me.start()
+        me.do(me.membership.leave)
+        assert me.answer(JoinGroup, answer) == [Left()]
+    me = Alone()
+    me.start()
+    me.do(me.membership.leave)
+    assert me.wait(5.0) == [Left()]
+    me = Alone(group_instance_id="i")
     me.start()
     assert me.do(me.membership.leave) == [Left()]
 

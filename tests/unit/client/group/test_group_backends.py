@@ -79,6 +79,25 @@ async def test_one_after_the_other(raftmq_broker: Server, raftmq_topic: str) -> 
 
 
 @on_trio_and_asyncio
+async def test_cancelled_while_it_opens(raftmq_broker: Server, raftmq_topic: str) -> None:
+    """At whatever moment that is, also while it gets its id: the others need not wait for it."""
+    async with raftmq.connect(raftmq_broker.bootstrap) as mq:
+        await make(mq, raftmq_topic)
+        async with mq.consumer(raftmq_topic, group=raftmq_topic, **QUICK) as first:
+            while len(first.assignment) < PARTITIONS:  # noqa: ASYNC110  # it has no event
+                await anyio.sleep(0.01)
+            for number in range(40):
+                with anyio.move_on_after(0.0002 * number):
+                    async with mq.consumer(raftmq_topic, group=raftmq_topic, **QUICK):
+                        if number % 2:
+                            await anyio.sleep_forever()
+            with anyio.fail_after(5):
+                async with mq.consumer(raftmq_topic, group=raftmq_topic, **QUICK) as other:
+                    while len(other.assignment) < PARTITIONS // 2:  # noqa: ASYNC110
+                        await anyio.sleep(0.01)
+
+
+@on_trio_and_asyncio
 async def test_callbacks_and_cancellation(raftmq_broker: Server, raftmq_topic: str) -> None:
     """A coroutine function is waited for; a wait that is cancelled ends at once, and so does the
     block around it."""

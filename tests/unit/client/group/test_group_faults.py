@@ -13,7 +13,7 @@ from raftmq.errors import (
     InvalidSessionTimeout,
     UnknownTopicOrPartition,
 )
-from raftmq.wire.messages.groups import LeaveGroup
+from raftmq.wire.messages.groups import JoinGroup, LeaveGroup
 from tests.unit.client.consumer.reading import take
 from tests.unit.client.group.grouped import (
     HOME,
@@ -25,7 +25,7 @@ from tests.unit.client.group.grouped import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from trio.testing import MockClock
 
@@ -168,6 +168,54 @@ async def test_cancelled_while_it_joins(autojump_clock: MockClock) -> None:
                     await anext(c)
         other = here.begin("b")
         await until(lambda: other.held == keys(0), seconds=15.0)
+
+
+async def soon(condition: Callable[[], object]) -> None:
+    """Until a request has come, and is not answered yet."""
+    while not condition():  # noqa: ASYNC110  # what is looked at has no event
+        await trio.sleep(0.0001)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_it_ends_before_it_knows_its_id(
+    autojump_clock: MockClock, is_cancelled: bool
+) -> None:
+    """Its first JoinGroup has arrived, and the answer is on its way: the group need not wait for
+    that id until a session is over."""
+    async with grouped(2) as here:
+        first = here.begin("a")
+        await until(lambda: first.held)
+        count = len(here.asked(JoinGroup))
+        second = here.begin("b")
+        await soon(lambda: len(here.asked(JoinGroup)) > count)
+        await (second.cancel() if is_cancelled else second.leave())
+        assert [join.member_id for join in here.asked(JoinGroup)[count:]] == [""]
+        third = here.begin("c")
+        await until(lambda: parted((first, third), 0, 1), seconds=SESSION_SECONDS / 2)
+
+
+async def test_cancelled_while_it_leaves(autojump_clock: MockClock) -> None:
+    """The answer to its LeaveGroup comes to no task any more: it is asked again, and the block
+    ends at once."""
+    async with grouped(1) as here:
+        first = here.begin("a")
+        await until(lambda: first.held)
+        began_at = trio.current_time()
+        here.nursery.start_soon(first.leave)
+        await soon(lambda: here.asked(LeaveGroup))
+        await first.cancel()
+        assert trio.current_time() - began_at <= 1.0
+
+
+async def test_cancelled_where_no_join_is_answered(autojump_clock: MockClock) -> None:
+    """It waits for its id for the second that it has to leave, and no longer."""
+    async with grouped(1) as here:
+        first = here.begin("a")
+        await soon(lambda: here.asked(JoinGroup))
+        here.world.network.isolate("a")
+        began_at = trio.current_time()
+        await first.cancel()
+        assert trio.current_time() - began_at <= 1.0
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
