@@ -36,9 +36,9 @@ def transaction() -> None:
     raftmq transaction list --idle 7d -o json | jq -r .transaction_id
 
     JSON: one object per line, by id. It has transaction_id, producer_id, producer_epoch,
-    timeout_ms, ephemeral, last_outcome (committed, aborted), last_reason, last_version, last_count,
-    unsettled (a number), unsettled_partitions (a list of topic and partition), changed_at_ms. What
-    is not there is null.
+    timeout_ms, ephemeral, last_outcome (committed, aborted, reopened), last_reason, last_version,
+    last_count, unsettled (a number), unsettled_partitions (a list of topic and partition),
+    changed_at_ms. What is not there is null.
     """),
 )
 @click.option("--unsettled", is_flag=True, help="Only ids with commits that are not settled yet.")
@@ -54,10 +54,10 @@ def list_(
 ) -> int:
     """List all transaction ids.
 
-    last: what became of the newest transaction of the id, and why, if it was aborted. "owner": a
-    producer has opened the id anew, whether something was open or not. version: the highest that
-    was committed. unsettled: commits that some partitions have not marked yet; more
-    than a few, for longer than seconds, mean that a partition has no leader.
+    last: what became of the newest transaction of the id, and why, if it was aborted. "reopened":
+    a producer has opened the id since, and what was open then, if anything was, is aborted.
+    version: the highest that was committed. unsettled: commits that some partitions have not
+    marked yet; more than a few, for longer than seconds, mean that a partition has no leader.
 
     Whether something is open is known by the partitions: see `raftmq transaction open`.
     """

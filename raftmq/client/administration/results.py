@@ -526,13 +526,15 @@ class TransactionDetails:
         producer_id, producer_epoch: the present transaction, or the next one.
         timeout_ms: after which leaders that are held up have it aborted.
         is_ephemeral: nobody opens the id again; it is forgotten an hour after its last transaction.
-        last_outcome: "committed" or "aborted": the newest that ended; None: none did.
-        last_reason: why it was aborted: "program", "timeout", "owner", "operator"; else None.
+        last_outcome: "committed" or "aborted": the newest that ended; "reopened": a producer has
+            opened the id since, and what was open then, if anything was, is aborted; None: none of
+            these.
+        last_reason: why it was aborted: "program", "timeout", "operator"; else None.
         last_version: the highest version that was committed; None: no transaction had one.
         last_count: rows of it, as its program counted them; None: it did not say.
         unsettled: commits that some partitions have not marked yet.
         unsettled_partitions: topic and number of these.
-        changed_at_ms: when the last one ended, or, as long as none did, when the id was opened; in
+        changed_at_ms: when that was, or, as long as there was none, when the id was opened; in
             milliseconds since 1970-01-01 UTC.
     """
 

@@ -272,9 +272,7 @@ def check_transaction_id(value: object) -> str:
 
 
 def _details(told: TransactionDescribed, names: TopicNames) -> TransactionDetails:
-    has_ended = told.last_epoch != ABSENT
-    reason = AbortReason(told.last_reason)
-    outcome = "committed" if told.last_is_committed else "aborted"
+    outcome, reason = _newest(told)
     partitions = [
         (names.name_of(each.topic_id), each.partition) for each in told.unsettled_partitions
     ]
@@ -284,14 +282,28 @@ def _details(told: TransactionDescribed, names: TopicNames) -> TransactionDetail
         told.producer_epoch,
         told.timeout_ms,
         told.is_ephemeral,
-        outcome if has_ended else None,
-        None if reason is AbortReason.NONE else reason.name.lower(),
+        outcome,
+        reason,
         _known(told.last_version),
         _known(told.last_count),
         told.unsettled,
         tuple(sorted(partitions)),
         _known(told.changed_at_ms),
     )
+
+
+def _newest(told: TransactionDescribed) -> tuple[str | None, str | None]:
+    """`last_outcome` and `last_reason`."""
+    if told.last_epoch == ABSENT:
+        return None, None
+    if told.last_is_committed:
+        return "committed", None
+    # Whether anything was open is known by logs alone: mostly nothing was, as a program has ended
+    # in order before it starts again.
+    if told.last_reason == AbortReason.OWNER:
+        return "reopened", None
+    reason = AbortReason(told.last_reason)
+    return "aborted", None if reason is AbortReason.NONE else reason.name.lower()
 
 
 def _is_before(transaction: TransactionDetails, since_ms: float) -> bool:

@@ -81,6 +81,18 @@ async def test_what_is_told_of_an_id(autojump_clock: MockClock) -> None:
         assert await admin.list_transactions(idle_seconds=60) == (first,)
 
 
+async def test_an_id_that_was_opened_again(autojump_clock: MockClock) -> None:
+    """The quorum does not know whether anything was open before: it is not told as an abort, which
+    an idle producer that starts again would show as."""
+    async with open_bureau() as (bureau, admin):
+        told = TransactionDescribed(
+            "billing-1", producer_id=7, last_epoch=2, last_reason=AbortReason.OWNER
+        )
+        bureau.lie(ListTransactions, ListTransactionsReply((told,)))
+        (found,) = await admin.list_transactions()
+        assert (found.last_outcome, found.last_reason) == ("reopened", None)
+
+
 async def test_ids_that_are_none(autojump_clock: MockClock) -> None:
     """One that no broker knows, after some time in which it may come to them; and what is no id."""
     async with open_bureau() as (bureau, admin):
