@@ -321,7 +321,8 @@ class Transaction(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
         Raises:
             InvalidTransaction: the transaction is over. Definite.
             InvalidConfig: no group is given, or another one than that of the consumer. Definite.
-            IllegalGeneration: the partition is another member's by now. Definite.
+            TransactionAborted: the partition is another member's by now, which reads these records
+                again; so nothing of the transaction may count (reason "group"). Definite.
         """
         inner = given._consumer if isinstance(given, Consumer) else given
         self._ask(lambda: self._transaction.commit_offsets(inner, group=group))

@@ -401,9 +401,11 @@ class TransactionMachine:
         if not self._asked.is_commit:  # an abort that is refused: nothing is left to do but wait
             raise error
         self._asked = None  # case 4
-        reason = GROUP if isinstance(error, (*_OF_GROUP, FencedInstanceId)) else FAILED_SEND
-        aborted = _aborted(f"{self} cannot be committed: {error}", reason)
-        aborted.__cause__ = error
+        if isinstance(error, (*_OF_GROUP, FencedInstanceId)):
+            aborted = self._of_group(error)
+        else:
+            aborted = _aborted(f"{self} cannot be committed: {error}", FAILED_SEND)
+            aborted.__cause__ = error
         self.phase, self.error = TransactionPhase.MUST_ABORT, aborted
         if isinstance(error, FencedInstanceId):
             fenced = ProducerFenced(f"{self}: {error}")
@@ -413,10 +415,17 @@ class TransactionMachine:
 
     def refuse(self, error: RaftmqError) -> None:
         """Its offsets cannot be committed: another member has the partition."""
-        aborted = _aborted(f"{self} cannot be committed: {error}", GROUP)
-        aborted.__cause__ = error
         if self.phase is TransactionPhase.OPEN:
-            self.end_with(aborted)
+            self.end_with(self._of_group(error))
+
+    def _of_group(self, error: RaftmqError) -> TransactionAborted:
+        aborted = _aborted(
+            f"{self} cannot be committed with its offsets, and is aborted: leave its block, and "
+            f"open the consumer anew, which goes on where its group stands ({error})",
+            GROUP,
+        )
+        aborted.__cause__ = error
+        return aborted
 
     def interrupt(self) -> None:
         """What waited for the answer was cancelled: it may come to be carried out."""

@@ -276,6 +276,14 @@ class TransactionSession:
         self._over()
         return False
 
+    def refuse(self, error: RaftmqError) -> RaftmqError:
+        """Its offsets are another member's: nothing of it may count, whether its program goes on
+        or not. The error with which it ends.
+        """
+        self.machine.refuse(error)
+        told = self.machine.error or error
+        return told.copied()
+
     async def abort(self) -> None:
         """End the transaction so that nothing of it counts.
 

@@ -15,7 +15,13 @@ from raftmq.client.producer.delivery import Delivery, call_program, check_callba
 from raftmq.client.transactions.machine import TransactionPhase
 from raftmq.client.transactions.offsets import TransactionProgress
 from raftmq.client.type_parameters import Generic, KeyT_contra, ValueT_contra
-from raftmq.errors import InvalidTransaction, OutcomeUnknown, ProducerFenced, TransactionAborted
+from raftmq.errors import (
+    IllegalGeneration,
+    InvalidTransaction,
+    OutcomeUnknown,
+    ProducerFenced,
+    TransactionAborted,
+)
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
@@ -346,11 +352,16 @@ class Transaction(Generic[ValueT_contra, KeyT_contra]):
         Raises:
             InvalidTransaction: the transaction is over. Definite.
             InvalidConfig: no group is given, or another one than that of the consumer. Definite.
-            IllegalGeneration: the partition is another member's by now. Definite.
+            TransactionAborted: the partition is another member's by now, which reads these records
+                again; so nothing of the transaction may count (reason "group"). Definite.
         """
         self._check_on()
-        if not self._is_done:
+        if self._is_done:
+            return
+        try:
             self._offsets.add(given, group)
+        except IllegalGeneration as error:
+            raise self._session.refuse(error) from error
 
     # -- its end ---------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,12 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 import raftmq
-from raftmq.errors import InvalidTransaction, ProducerFenced, TransactionAborted
+from raftmq.errors import (
+    IllegalGeneration,
+    InvalidTransaction,
+    ProducerFenced,
+    TransactionAborted,
+)
 from tests.unit.client.backends import on_trio_and_asyncio
 
 if TYPE_CHECKING:
@@ -77,6 +82,31 @@ async def test_copiers_come_and_go(raftmq_broker: Server, raftmq_topic: str) -> 
             while any(one.lag for one in await mq.admin.group_lag(source)):
                 await checkpoint()
         assert sorted(results) == list(range(500))
+
+
+@on_trio_and_asyncio
+async def test_offsets_that_are_others_by_now(raftmq_broker: Server, raftmq_topic: str) -> None:
+    """The member that has read a batch is gone, and others read it again: the transaction that
+    counts its results is aborted, also where the program goes on after the error, which says so."""
+    async with (
+        raftmq.connect(raftmq_broker.bootstrap) as mq,
+        mq.producer(transactions=True) as producer,
+    ):
+        await mq.admin.create_topic(raftmq_topic)
+        async with producer.transaction(wait_visible=True) as tx:
+            await tx.send(raftmq_topic, "read")
+        async with mq.consumer(raftmq_topic, group=raftmq_topic, **READING) as consumer:
+            batch = await anext(consumer.batches())
+        for is_caught in (False, True):
+            with pytest.raises(TransactionAborted, match="leave its block") as aborted:  # noqa: PT012
+                async with producer.transaction() as tx:
+                    await tx.send(raftmq_topic, "result")
+                    with pytest.raises(TransactionAborted) if is_caught else nullcontext():
+                        tx.commit_offsets(batch)
+            assert (aborted.value.reason, aborted.value.definite) == ("group", True)
+            assert isinstance(aborted.value.__cause__, IllegalGeneration)
+            assert tx.outcome == "aborted"
+        assert not await mq.admin.group_offsets(raftmq_topic)
 
 
 @on_trio_and_asyncio
