@@ -204,6 +204,11 @@ def min_isr_in(configs: Mapping[str, str]) -> int:
     return int(configs.get(MIN_ISR, _DEFAULT_MIN_ISR))
 
 
+def is_page_cached(configs: Mapping[str, str]) -> bool:
+    """Whether a topic with these set keys acknowledges what a power cut may take."""
+    return configs.get("durability") == Durability.PAGE_CACHE.value  # not the default
+
+
 def replication_warning(replication_factor: int, min_insync_replicas: int) -> str:
     """A warning if one broker that is down stops the topic, else "". A factor below 1 is unknown
     (the cluster's default)."""

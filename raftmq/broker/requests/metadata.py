@@ -19,7 +19,7 @@ from raftmq.errors import ErrorCode, InvalidRequest
 from raftmq.metadata.commands import PartitionId, RecoveryState
 from raftmq.metadata.image import EMPTY_IMAGE
 from raftmq.rpc.reply import Reply
-from raftmq.topic_config import min_isr_in
+from raftmq.topic_config import is_page_cached, min_isr_in
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.cluster import (
     BrokerDescription,
@@ -235,8 +235,14 @@ def _topic(
 ) -> TopicMetadata:
     if topic is None:  # answered with an error of its own
         return TopicMetadata(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
-    told, min_isr = tuple(partitions), min_isr_in(topic.configs)
-    return TopicMetadata(ErrorCode.NONE, name, topic.topic_id, told, min_isr)
+    return TopicMetadata(
+        ErrorCode.NONE,
+        name,
+        topic.topic_id,
+        tuple(partitions),
+        min_isr_in(topic.configs),
+        is_page_cached(topic.configs),
+    )
 
 
 def _endpoint(broker: BrokerState, listener: str) -> Endpoint | None:

@@ -32,7 +32,7 @@ from raftmq.wire.messages.producers import PartitionFenced
 from raftmq.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from raftmq.errors import RaftmqError
     from raftmq.wire.messages.metadata import MetadataReply, TopicMetadata
@@ -55,6 +55,7 @@ class TopicRoutes(NamedTuple):
 
     Attributes:
         told_at: when a broker has answered so.
+        is_page_cached: durability = page_cache; False also where the broker is too old to tell.
     """
 
     version: int
@@ -62,6 +63,7 @@ class TopicRoutes(NamedTuple):
     topic_id: bytes | None
     places: dict[int, LeaderPlace]
     told_at: float = -inf
+    is_page_cached: bool = False
 
     @property
     def is_led(self) -> bool:
@@ -119,6 +121,11 @@ class Routes:
             error = found.error if found else ErrorCode.NONE
             raise error_for(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, no_topic(name))
         return found.topic_id
+
+    def page_cached(self, topic_ids: Iterable[bytes]) -> list[str]:
+        """The names of those whose records a power cut of all replicas may take."""
+        names = [self._names.get(topic_id, "") for topic_id in topic_ids]
+        return sorted(name for name in names if name and self._topics[name].is_page_cached)
 
     def find(self, name: str, partition: int) -> LeaderPlace | None:
         """The partition, with or without a leader; None: no such partition is known."""
@@ -186,7 +193,9 @@ class Routes:
         if version < old.version:
             self._remember(found.name, old)
             return False
-        new = TopicRoutes(version, found.error, found.topic_id, _places(found, old), now)
+        new = TopicRoutes(
+            version, found.error, found.topic_id, _places(found, old), now, found.is_page_cached
+        )
         self._remember(found.name, new)
         if len(self._topics) > self._topics_max:
             self._forget(next(iter(self._topics)))

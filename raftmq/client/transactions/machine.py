@@ -122,6 +122,11 @@ class TransactionMachine:
         return self.phase is TransactionPhase.OPEN
 
     @property
+    def topic_ids(self) -> set[bytes]:
+        """Where something has left for."""
+        return {place.topic_id for place in self._partitions}
+
+    @property
     def is_empty(self) -> bool:
         """Nothing has left under its number, and no end of it was asked."""
         return not self._partitions and not self._was_asked

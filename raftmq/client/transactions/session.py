@@ -77,6 +77,7 @@ class TransactionSession:
         self._dispatcher, self._options = dispatcher, options
         self._coordinator = CoordinatorLookup(cluster, machine.transaction_id)
         self.is_busy = self.is_settled = False
+        self._warned = set[str]()  # topics
         self._verdict: Verdict | None = None  # of the newest transaction
 
     async def open(self) -> None:
@@ -219,6 +220,7 @@ class TransactionSession:
             return
         machine.on_time(self.cluster.now())
         if machine.phase is TransactionPhase.OPEN:
+            self._warn_of_page_cache()
             if count is not None:
                 machine.set_count(count())
             await self._commit(find_groups, wait_settled=wait_settled)
@@ -226,6 +228,19 @@ class TransactionSession:
             error = machine.error
             assert error is not None, "aborted for no reason"
             await self._abort_over(error)
+
+    def _warn_of_page_cache(self) -> None:
+        """Once for each topic: its owner may not know what it means for transactions."""
+        for topic in self.cluster.routes.page_cached(self.machine.topic_ids):
+            if topic not in self._warned:
+                self._warned.add(topic)
+                logger.warning(
+                    "%s: topic %s has durability = page_cache: if the power of all its in-sync "
+                    "replicas fails, a part of what is committed may be gone; with durability = "
+                    "fsync it stays",
+                    self.machine,
+                    topic,
+                )
 
     async def _commit(self, find_groups: FindGroups, *, wait_settled: bool) -> None:
         """Once more after a refusal of a group, if its generation is another one by now."""

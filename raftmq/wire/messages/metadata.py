@@ -57,6 +57,7 @@ class TopicMetadata(Body, frozen=True):
     topic_id: TopicId | None = None
     partitions: Annotated[tuple[PartitionMetadata, ...], Meta(max_length=PARTITIONS_MAX)] = ()
     min_insync_replicas: NaturalOrAbsent = ABSENT  # as configured; -1: an older broker
+    is_page_cached: bool = False  # durability = page_cache; False also: an older broker
 
 
 class MetadataReply(Body, frozen=True):

@@ -60,6 +60,16 @@ async def test_how_many_have_to_be_in_sync(autojump_clock: MockClock) -> None:
     assert [topic.min_insync_replicas for topic in reply.topics] == [2, 3]
 
 
+async def test_which_topics_a_power_cut_may_cut(autojump_clock: MockClock) -> None:
+    """As it was set; by default none."""
+    cluster = await cluster_of(None)
+    await make(cluster, (1,))
+    await make(cluster, (1,), topic_id=topic_id(1), name="quick", durability="page_cache")
+    await make(cluster, (1,), topic_id=topic_id(2), name="safe", durability="fsync")
+    reply: MetadataReply = await ask(answers(cluster).metadata, Metadata(None))
+    assert [topic.is_page_cached for topic in reply.topics] == [False, True, False]
+
+
 async def test_names_that_nobody_has(autojump_clock: MockClock) -> None:
     """They are answered where they were asked for, and once; a deleted topic is such a name."""
     cluster = await cluster_of(None)

@@ -110,6 +110,25 @@ async def test_offsets_that_are_others_by_now(raftmq_broker: Server, raftmq_topi
 
 
 @on_trio_and_asyncio
+async def test_a_topic_that_a_power_cut_may_cut(
+    raftmq_broker: Server, raftmq_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With durability = page_cache atomicity ends there: each producer says so once a topic."""
+    careful = f"{raftmq_topic}-fsync"
+    async with raftmq.connect(raftmq_broker.bootstrap) as mq:
+        await mq.admin.create_topic(raftmq_topic, config={"durability": "page_cache"})
+        await mq.admin.create_topic(careful)
+        for _ in range(2):
+            async with mq.producer(transactions=True) as producer:
+                for _ in range(2):
+                    async with producer.transaction() as tx:
+                        await tx.send(raftmq_topic, "a")
+                        await tx.send(careful, "b")
+    warnings = [one.getMessage() for one in caplog.records if "page_cache" in one.getMessage()]
+    assert [raftmq_topic in one and careful not in one for one in warnings] == [True, True]
+
+
+@on_trio_and_asyncio
 async def test_ends_that_a_program_meets(raftmq_broker: Server, raftmq_topic: str) -> None:
     """Its own errors, cancellation, an operator, another owner: only what was committed is read."""
     in_thread = anyio.to_thread.run_sync
