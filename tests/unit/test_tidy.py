@@ -12,14 +12,11 @@ import re
 from functools import cache
 from pathlib import Path
 from statistics import median, quantiles
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from tests import module_list
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.gate  # whichever is first parses the whole product
 
@@ -64,6 +61,8 @@ SLEEPERS = ("tests/powercut/", "tests/cluster/", "tests/spark/", "tests/jepsen_l
 SIMULATIONS = "tests/simulation/"
 VIRTUAL_CLOCKS = ("autojump_clock", "MockClock", "tests.simulation.deterministic", "run_inline")
 
+CALLED = {"print", "sleep"}
+
 AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -73,6 +72,20 @@ class Function(NamedTuple):
     place: str
     name: str
     lines: int
+
+
+class Call(NamedTuple):
+    """Of one of CALLED, as it is written: `trio.sleep`."""
+
+    name: str
+    lineno: int
+
+
+class Syntax(NamedTuple):
+    """What the tests want to know of a file, stubs of protocols left out."""
+
+    functions: list[Function]
+    calls: list[Call]
 
 
 def name_of(path: Path) -> str:
@@ -85,9 +98,22 @@ def text_of(path: Path) -> str:
 
 
 @cache
-def nodes_of(path: Path) -> tuple[ast.AST, ...]:
-    """All of a file, walked once for all tests: parsing is most of what they cost."""
-    return tuple(ast.walk(ast.parse(text_of(path), name_of(path))))
+def syntax_of(path: Path) -> Syntax:
+    """Of a tree that lives on, every full collection of garbage would walk each node."""
+    functions, calls = [], []
+    for node in ast.walk(ast.parse(text_of(path), name_of(path))):
+        if isinstance(node, AnyFunction) and not is_stub(node):
+            functions.append(Function(f"{name_of(path)}:{node.lineno}", node.name, lines_of(node)))
+        elif isinstance(node, ast.Call) and last_name(node.func) in CALLED:
+            calls.append(Call(ast.unparse(node.func), node.lineno))
+    return Syntax(functions, calls)
+
+
+def last_name(called: ast.expr) -> str:
+    """`sleep` of `trio.sleep`."""
+    if isinstance(called, ast.Attribute):
+        return called.attr
+    return called.id if isinstance(called, ast.Name) else ""
 
 
 def modules(*folders: str) -> list[Path]:
@@ -126,12 +152,7 @@ def matches(pattern: re.Pattern[str], paths: tuple[Path, ...] | list[Path]) -> l
 
 
 def functions(*folders: str) -> list[Function]:
-    return [
-        Function(f"{name_of(path)}:{node.lineno}", node.name, lines_of(node))
-        for path in modules(*folders)
-        for node in nodes_of(path)
-        if isinstance(node, AnyFunction) and not is_stub(node)
-    ]
+    return [found for path in modules(*folders) for found in syntax_of(path).functions]
 
 
 def lines_of(node: AnyFunction) -> int:
@@ -143,10 +164,6 @@ def is_stub(node: AnyFunction) -> bool:
     return all(
         isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant) for part in node.body
     )
-
-
-def calls(path: Path) -> Iterator[ast.Call]:
-    return (node for node in nodes_of(path) if isinstance(node, ast.Call))
 
 
 def no_offenders(offenders: list[str], rule: str) -> None:
@@ -193,8 +210,8 @@ def test_the_library_never_prints() -> None:
     prints = [
         f"{name_of(path)}:{call.lineno}"
         for path in modules(*PRODUCT)
-        for call in calls(path)
-        if isinstance(call.func, ast.Name) and call.func.id == "print"
+        for call in syntax_of(path).calls
+        if call.name == "print"
     ]
     no_offenders(prints, "print() in a library")
 
@@ -302,15 +319,14 @@ def test_no_test_waits_for_the_clock_on_the_wall() -> None:
     sleeps = [
         f"{name_of(path)}:{call.lineno}"
         for path in modules("tests")
-        if "sleep" in text_of(path) and not name_of(path).startswith(SLEEPERS)
-        for call in calls(path)
-        if is_real_sleep(call, path)
+        if "sleep(" in text_of(path) and not name_of(path).startswith(SLEEPERS)
+        for call in syntax_of(path).calls
+        if is_real_sleep(call.name, path)
     ]
     no_offenders(sleeps, "sleeps for real")
 
 
-def is_real_sleep(call: ast.Call, path: Path) -> bool:
-    called = ast.unparse(call.func)
+def is_real_sleep(called: str, path: Path) -> bool:
     if called == "trio.sleep":
         is_named = any(clock in text_of(path) for clock in VIRTUAL_CLOCKS)
         return not is_named and not name_of(path).startswith(SIMULATIONS)
