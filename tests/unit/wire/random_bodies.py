@@ -5,6 +5,7 @@ Numbers and lengths at their limits come often. Lists stay short unless their li
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,6 +24,7 @@ ITEMS_MAX = 3
 CHARACTERS = "abc-._ 09é€\U0001f600\x00"
 
 
+@cache  # msgspec evaluates the annotations of a class each time that it is asked
 def field_types(kind: type[msgspec.Struct]) -> dict[str, inspect.Type]:
     """What each field of `kind` may hold, in the order of the wire."""
     info = inspect.type_info(kind)
