@@ -10,6 +10,8 @@ from uuid import UUID
 
 import msgspec
 import pytest
+import trio
+from trio.testing import MockClock
 
 from jepsen_like.nemesis import directories, log_places, wounds
 from jepsen_like.nemesis.damage import BitFlip, JournalDamage, Truncate
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    import trio
 
 SMALL_FILES = ("index", "time index", "aborted index", "producers", "leader epochs", "checkpoint")
 
@@ -60,12 +61,17 @@ class Site:
         return kind(scene(self.machines, 1, kind=name, seed=seed, **params))
 
 
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made once, as it is synced to a real disk; each site copies it."""
+    root = tmp_path_factory.mktemp("killed") / "pristine"
+    trio.run(kill_node, root, clock=MockClock(autojump_threshold=0))
+    return root
+
+
 @pytest.fixture
-async def site(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> Site:
-    pristine, folder = tmp_path / "pristine", tmp_path / "nodes"
-    folder.mkdir()
-    await kill_node(pristine)
-    return Site(pristine, folder)
+def site(pristine: Path, tmp_path: Path, autojump_clock: MockClock) -> Site:
+    return Site(pristine, tmp_path)
 
 
 def content(root: Path) -> dict[str, bytes]:
