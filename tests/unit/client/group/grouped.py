@@ -48,7 +48,6 @@ MEMBER = {
     "session_timeout_ms": int(SESSION_SECONDS * 1000),
     "heartbeat_interval_ms": 500,
     "rebalance_timeout_ms": int(REBALANCE_SECONDS * 1000),
-    "fetch_max_wait_ms": 100,
 }
 
 
