@@ -3,7 +3,7 @@
 What a partition knew of its producers when its log ended at one offset:
 
     magic "RMQP" | format version u16 | end offset i64 | count of producers u32 |
-        count of markers u32 | unread end i64
+        count of markers u32 | unread begin i64 | unread end i64
     each producer, plain ones first, and of each kind the longest idle first:
         producer id i64 | epoch u16 | next sequence u32 | idle seconds u32 | generation i64 |
         digest u32 | partition count u32 | open offset i64 | marker offset i64 | count of runs u8
@@ -36,7 +36,7 @@ from raftmq.partition.sequences import (
     ProducerState,
     SequenceRun,
 )
-from raftmq.partition.transactions import NotedMarker
+from raftmq.partition.transactions import ALL_READ, NotedMarker, UnreadPart
 from raftmq.wire.batch.header import PARTITION_COUNT_MAX, is_named
 from raftmq.wire.bodies import PRODUCER_EPOCH_MAX
 
@@ -47,7 +47,7 @@ MAGIC = b"RMQP"
 # 1 had no named producers, 2 no transactions: such a file is not read, and the log is walked once.
 # "Says nothing of transactions" must never read as "none is open".
 VERSION = 3
-_HEAD = Struct(">4sHqIIq")  # layouts: see the top of the module
+_HEAD = Struct(">4sHqIIqq")  # layouts: see the top of the module
 _PRODUCER = Struct(">qHIIqIIqqB")
 _MARKER = Struct(">qq")
 _RUN = Struct(">IqI")
@@ -59,11 +59,11 @@ def pack_snapshot(
     end_offset: int,
     remembered: Sequence[Remembered],
     markers: Sequence[NotedMarker] = (),
-    unread_end: int = 0,
+    unread: UnreadPart = ALL_READ,
 ) -> bytes:
     """The bytes of a snapshot at `end_offset`; arguments as `SavedProducers` has them."""
     counts = len(remembered), len(markers)
-    body = bytearray(_HEAD.pack(MAGIC, VERSION, end_offset, *counts, unread_end))
+    body = bytearray(_HEAD.pack(MAGIC, VERSION, end_offset, *counts, *unread))
     for producer_id, producer, idle_seconds in remembered:
         epoch, next_sequence, runs, *rest = producer
         idle = min(int(idle_seconds), _IDLE_SECONDS_MAX)
@@ -81,7 +81,7 @@ def read_snapshot(data: bytes, end_offset: int) -> SavedProducers:
         CorruptRecord: not a snapshot at that offset, or not one that this version can read.
     """
     end = _check_frame(data, end_offset)
-    _, _, _, count, marker_count, unread_end = _HEAD.unpack_from(data)
+    _, _, _, count, marker_count, *unread = _HEAD.unpack_from(data)
     found: dict[int, Remembered] = {}
     position = _HEAD.size
     for _ in range(count):
@@ -94,9 +94,11 @@ def read_snapshot(data: bytes, end_offset: int) -> SavedProducers:
             f"{marker_count} markers"
         )
     markers = tuple(NotedMarker(*each) for each in _MARKER.iter_unpack(data[position:end]))
-    if not _may_stand(markers, end_offset) or not 0 <= unread_end <= end_offset:
-        raise CorruptRecord(f"unread end {unread_end}, markers {markers[:3]} ...")
-    return SavedProducers(list(found.values()), markers, unread_end)
+    begin, end = unread
+    is_possible = 0 <= begin < end <= end_offset or (begin, end) == ALL_READ
+    if not is_possible or not _may_stand(markers, end_offset):
+        raise CorruptRecord(f"unread from {begin} to {end}, markers {markers[:3]} ...")
+    return SavedProducers(list(found.values()), markers, UnreadPart(begin, end))
 
 
 def _may_stand(markers: Sequence[NotedMarker], end_offset: int) -> bool:

@@ -15,14 +15,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.partition.sequences import NO_OFFSET, noted
-from raftmq.partition.transactions import NOTED_LONG_AGO, Transactions
+from raftmq.partition.transactions import ALL_READ, NOTED_LONG_AGO, Transactions
 from raftmq.wire.batch.header import is_named
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
     from raftmq.partition.sequences import ProducerState
-    from raftmq.partition.transactions import EndedTransaction, NotedMarker, OutcomeOf
+    from raftmq.partition.transactions import EndedTransaction, NotedMarker, OutcomeOf, UnreadPart
     from raftmq.wire.batch.header import Account, BatchHeader
 
 
@@ -135,15 +135,15 @@ class Remembered(NamedTuple):
 
 class SavedProducers(NamedTuple):
     """All that is remembered; plain producers first, and of each kind the one that has been idle
-    for longest; those with a transaction come last. `markers`, `unread_end`: see `Transactions`.
+    for longest; those with a transaction come last. `markers`, `unread`: see `Transactions`.
     """
 
     remembered: list[Remembered]
     markers: Sequence[NotedMarker] = ()
-    unread_end: int = 0
+    unread: UnreadPart = ALL_READ
 
     def restored(self, limits: ProducerLimits | None = None) -> Producers:
-        transactions = Transactions(self.markers, self.unread_end)
+        transactions = Transactions(self.markers, self.unread)
         return Producers(self.remembered, limits, transactions)
 
 
@@ -154,7 +154,7 @@ class ProducersSnapshot(NamedTuple):
     last_append: dict[int, float]
     time: float
     markers: Sequence[NotedMarker] = ()
-    unread_end: int = 0
+    unread: UnreadPart = ALL_READ
 
     def saved(self) -> SavedProducers:
         time, last_append = self.time, self.last_append
@@ -162,7 +162,7 @@ class ProducersSnapshot(NamedTuple):
             Remembered(producer_id, producer, max(0.0, time - last_append.get(producer_id, time)))
             for producer_id, producer in self.known.items()
         ]
-        return SavedProducers(remembered, self.markers, self.unread_end)
+        return SavedProducers(remembered, self.markers, self.unread)
 
 
 class Producers:
@@ -215,7 +215,7 @@ class Producers:
             self._plain.last_append | self._named.last_append,
             self.latest,
             tuple(self.transactions.markers),
-            self.transactions.unread_end,
+            self.transactions.unread,
         )
 
     def note(
@@ -265,10 +265,10 @@ class Producers:
         self._plain.forget_idle(time)
         self._named.forget_idle(time)
 
-    def on_unread(self, end_offset: int) -> None:
-        """A walk could not read all batches before `end_offset`: a producer may have gone on in
-        them, so that its old sequence would take a duplicate for the next batch. Forgotten, it has
-        to begin a new epoch. What is open stays so: see `Transactions.is_doubtful`."""
+    def on_unread(self, begin: int, end: int) -> None:
+        """A walk could not read all batches in [begin, end): a producer may have gone on in them,
+        so that its old sequence would take a duplicate for the next batch. Forgotten, it has to
+        begin a new epoch. What is open stays so: see `Transactions.is_doubtful`."""
         self._plain.forget_all()
         self._named.forget_all()
-        self.transactions.on_unread(end_offset)
+        self.transactions.on_unread(begin, end)

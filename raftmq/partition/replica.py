@@ -49,6 +49,7 @@ from raftmq.partition.leader import (
     before_leading,
 )
 from raftmq.partition.replica_environment import PartitionTransaction
+from raftmq.partition.transactions import ALL_READ
 from raftmq.wire.batch.control import ControlType
 from raftmq.wire.batch.header import iter_batches
 from raftmq.wire.bodies import ACKS_ALL
@@ -282,7 +283,8 @@ class Replica:
 
     async def cut_damage(self, *, leads: bool = False, start_over: bool = False) -> None:
         """Truncate at the damage or rot, or delete everything: the leader has these records. With
-        `leads` only from the damage on, and rot before it stays: no other replica has more.
+        `leads` only from the damage on, and rot before it stays: no other replica has more. Where
+        rot was put right in place nothing is cut, and the producers are read back once more.
 
         Raises:
             StorageError: the disk refused; the log is offline.
@@ -292,7 +294,8 @@ class Replica:
             async with self._cutting:  # until a change of roles has ended
                 if start_over and not self.log.is_whole:
                     await self._directory.start_over(self.log, self.log.log_start_offset)
-                elif not self.log.is_whole:  # else it was repaired while this waited for the lock
+                # Else it was repaired while this waited for the lock.
+                elif not self.log.is_whole or self.has_unread:
                     end = self.log.log_end_offset if leads else self.log.whole_end_offset
                     # Until the cut is durable: only then does it count as sound.
                     await self._directory.truncate(self.log, max(end, self.log.log_start_offset))
@@ -304,6 +307,11 @@ class Replica:
                 await self._resume()
         finally:
             self._is_cutting = False
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether the producers are to be read back. A leader goes on without, as it may append."""
+        return self.leader is None and self.log.transactions.unread != ALL_READ
 
     async def _resume(self) -> None:
         try:
@@ -512,8 +520,15 @@ class Replica:
     @property
     def last_stable_offset(self) -> int:
         """Everything before it is committed, and of no transaction that is open: see
-        `Transactions.last_stable_offset`."""
-        return self.log.transactions.last_stable_offset(self.high_watermark)
+        `Transactions.last_stable_offset`. What could not be read may begin before the log start."""
+        stable = self.log.transactions.last_stable_offset(self.high_watermark)
+        return max(stable, self.log.log_start_offset)
+
+    @property
+    def deletable_end(self) -> int:
+        """Everything before it is committed, and of no transaction that is known to be open. What
+        could not be read may go: where no replica has it, that is the way out."""
+        return self.log.transactions.decided_end(self.high_watermark)
 
     def resolve(
         self, producer_ids: Iterable[int] | None = None, *, aborts_ahead: bool = False
@@ -584,7 +599,7 @@ class Replica:
         """
         leader = self.leading(leader_epoch)
         transactions = self.log.transactions
-        if not leader.is_established or transactions.unread_end > self.log.log_start_offset:
+        if not leader.is_established or transactions.unread != ALL_READ:
             raise OffsetNotAvailable(
                 f"{self.log.name}: its leader, in epoch {leader.leader_epoch}, does not know yet "
                 "whether anything of the transaction is open"
@@ -766,7 +781,7 @@ class Replica:
         committed: its followers adopt its start, so that no other clock than the leader's deletes
         records. No transaction loses its beginning while it is open.
         """
-        return self.log.log_start_offset if self.leader is None else self.last_stable_offset
+        return self.log.log_start_offset if self.leader is None else self.deletable_end
 
     def _on_held(self) -> None:
         """The log holds more, or went offline: see `PartitionLog.on_held`."""

@@ -8,7 +8,8 @@ that nobody has decided (docs/decisions/0038). Decides nothing: outcomes come fr
 Invariants:
 1. The state follows from the batches that were noted, in their order; checks are `admission`'s.
 2. `last_stable_offset` is what the log below the high watermark says, or less for a while after
-   markers were merged; it falls only where the high watermark does.
+   markers were merged, and while a part of the log could not be read; it falls only where the high
+   watermark does, and where the log is read again.
 """
 
 from __future__ import annotations
@@ -77,21 +78,31 @@ class NotedMarker(NamedTuple):
     marker_offset: int
 
 
+class UnreadPart(NamedTuple):
+    """What a walk could not read: something in the offsets [begin, end). A transaction may be open
+    there, or what began before `end` may have ended there, and nothing else says so."""
+
+    begin: int
+    end: int
+
+
+ALL_READ = UnreadPart(0, 0)
+
+
 class Transactions:
     """Attributes:
     known: state of each producer with a transaction that is open, or ended and not released.
     open: by producer id, the one that began first comes first.
     markers: those that may be at or above the high watermark. Both offsets rise from one to the
         next: a marker whose transaction began later than that of a later marker changes nothing.
-    unread_end: a walk could not read a batch before it, so that the marker of what began before
-        it may be lost; 0: all was read.
+    unread: from the first to the last part that a walk could not read; see `UnreadPart`.
     """
 
-    def __init__(self, markers: Iterable[NotedMarker] = (), unread_end: int = 0) -> None:
+    def __init__(self, markers: Iterable[NotedMarker] = (), unread: UnreadPart = ALL_READ) -> None:
         self.known: dict[int, ProducerState] = {}
         self.open: dict[int, NotedTransaction] = {}
         self.markers = deque(markers)
-        self.unread_end = unread_end
+        self.unread = unread
 
     def restore(self, states: Iterable[tuple[int, ProducerState]]) -> None:
         """From a snapshot, in any order."""
@@ -139,6 +150,11 @@ class Transactions:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Everything before it is decided, and the markers are committed: Kafka's LSO."""
+        decided = self.decided_end(high_watermark)
+        return min(decided, self.unread.begin) if self.unread.end else decided
+
+    def decided_end(self, high_watermark: int) -> int:
+        """The same, as far as is known: what could not be read does not hold it back."""
         if not self.open and not self.markers:  # no transactions: the usual case
             return high_watermark
         stable = min(self._first_open(high_watermark), high_watermark)
@@ -152,18 +168,23 @@ class Transactions:
         while self.markers and self.markers[0].marker_offset < high_watermark:
             self.markers.popleft()
 
-    def on_unread(self, end_offset: int) -> None:
-        """A walk could not read all batches before `end_offset`."""
-        self.unread_end = end_offset
+    def on_unread(self, begin: int, end: int) -> None:
+        """A walk, which goes from the log's beginning to its end, could not read all of these."""
+        self.unread = UnreadPart(self.unread.begin if self.unread.end else begin, end)
 
     def accept_unread(self) -> None:
         """No replica has what could not be read: its markers are lost, others take their place."""
-        self.unread_end = 0
+        self.unread = ALL_READ
+
+    def on_log_start(self, offset: int) -> None:
+        """Nothing before it can be read any more, nor has to be."""
+        if self.unread.end <= offset:
+            self.unread = ALL_READ
 
     def is_doubtful(self, producer_id: int) -> bool:
         """Whether what is open of the producer may go on, or have ended, in an unread batch."""
         transaction = self.open.get(producer_id)
-        return transaction is not None and transaction.first_offset < self.unread_end
+        return transaction is not None and transaction.first_offset < self.unread.end
 
     # -- outcomes --------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ a disk that keeps failing is tried again with growing pauses.
     offline       report it if the leader counts on it or it may have lost records; reopen
     damaged       report it; once another broker leads (or this one was elected uncleanly): truncate
     rotten        stay in service while no other replica is in sync; else resign; once another one
-                  leads: overwrite with its batches; where the logs differ: report, and truncate
+                  leads: overwrite with its batches; where the logs differ: report, and truncate;
+                  then read back the producers, of which rot may have hidden something
 
 Invariants: before a log is cut below anything it promised, the loss was reported and the report
 answered; a log is discarded only while another active broker leads.
@@ -244,8 +245,11 @@ class ReplicaRepair:
                 if trio.current_time() - case.reopened_at < STEADY_SECONDS:
                     await self._pause(case)
             await self._reopen(case, replica)
-        if not replica.log.is_whole and not await self._mend(case, replica):
-            return False
+        if not replica.log.is_whole:
+            if not await self._mend(case, replica):
+                return False
+        elif replica.has_unread:  # the leader was lost before the end of a repair
+            await replica.cut_damage()  # cuts nothing, and reads the producers back
         return replica.log.is_whole
 
     # -- reports ---------------------------------------------------------------------------

@@ -230,10 +230,10 @@ class RecordDeletion:
         )
         replica = self._replicas.get(wanted.topic_id, wanted.partition)
         leader_epoch = replica.leading().leader_epoch
-        # ABSENT: everything that is committed, and of no transaction that is open.
+        # ABSENT: everything that is committed, and of no transaction that is known to be open.
         is_all = wanted.before_offset == ABSENT
-        offset = _stable_end(replica) if is_all else wanted.before_offset
-        _check_stable(replica, offset)
+        offset = _deletable_end(replica) if is_all else wanted.before_offset
+        _check_deletable(replica, offset)
         start, key = max(offset, replica.log.log_start_offset), PartitionId(*replica.key)
 
         def stands(image: MetadataImage) -> bool:
@@ -289,23 +289,23 @@ class RecordDeletion:
         raise RequestTimedOut(f"{replica.log.name}: deleted, and not yet here: {reason}; ask again")
 
 
-def _stable_end(replica: Replica) -> int:
+def _deletable_end(replica: Replica) -> int:
     if not replica.leading().is_established:
         raise _not_known(replica)
-    return replica.last_stable_offset
+    return replica.deletable_end
 
 
-def _check_stable(replica: Replica, offset: int) -> None:
+def _check_deletable(replica: Replica, offset: int) -> None:
     """Beyond its high watermark a new leader does not know what is committed."""
     leader = replica.leading()
-    if offset <= replica.last_stable_offset:
+    if offset <= replica.deletable_end:
         return
     # In the log and perhaps committed: ask again, rather than an error for good.
     if offset <= replica.log.log_end_offset and not leader.is_established:
         raise _not_known(replica)
     if offset <= replica.high_watermark:  # a transaction would lose its beginning
         raise OffsetOutOfRange(
-            f"{replica.log.name}: a transaction is open from offset {replica.last_stable_offset}"
+            f"{replica.log.name}: a transaction is open from offset {replica.deletable_end}"
             f" on, delete up to it, not up to {offset}; or wait for the transaction's end"
         )
     raise OffsetOutOfRange(

@@ -209,7 +209,7 @@ def _note(partition: PartitionDetails) -> str:
     notes += ["last election was unclean"] if partition.is_recovering else []
     stable, end = partition.last_stable_offset, partition.end_offset
     if stable is not None and end is not None and stable < end:
-        notes.append(f"last stable offset {stable}: a transaction is open")
+        notes.append(f"last stable offset {stable}: a transaction is open, or rot may hide one")
     return "; ".join(notes)
 
 

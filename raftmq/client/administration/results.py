@@ -122,7 +122,7 @@ class PartitionDetails:
         end_offset: after the newest committed record; None: no leader has answered.
         is_recovering: its last election was unclean, and records may have been lost.
         last_stable_offset: up to where readers of committed transactions get records: below the end
-            while a transaction is open; None: no leader has answered.
+            while a transaction is open, or rot may hide one; None: no leader has answered.
     """
 
     partition: int

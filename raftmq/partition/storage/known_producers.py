@@ -22,6 +22,7 @@ from raftmq.errors import CorruptRecord, StorageError, without_frames
 from raftmq.partition.producer_format import pack_snapshot, read_snapshot
 from raftmq.partition.producers import Producers
 from raftmq.partition.storage.segment import BatchStart, walk
+from raftmq.partition.transactions import ALL_READ
 from raftmq.wire.batch.header import is_named
 from raftmq.wire.batch.records import account_length, account_of
 
@@ -147,7 +148,8 @@ def find_producers(
     """The producer state at the end of `segments`. `pictures`: snapshots that are not written yet.
 
     A snapshot below the first segment is not used: batches between the two were trimmed, and with
-    an old sequence the state would answer wrongly (decision 0020).
+    an old sequence the state would answer wrongly (decision 0020). One that says of what the log
+    still has that it could not be read is the last resort: it may have been put right since.
 
     Raises:
         StorageError: the disk refused to show the log.
@@ -157,16 +159,25 @@ def find_producers(
     waiting = {
         each.end_offset: each.picture for each in pictures if first <= each.end_offset <= end
     }
+    last_resort: FoundProducers | None = None
     for offset in sorted({*snapshots, *waiting}, reverse=True):
         known = _known_at(files, folder, offset, waiting.get(offset))
         producers = None if known is None else known.restored(limits)
         # No sound one: try the next older snapshot.
         unread: list[CorruptRecord] = []
-        if producers is not None and _note_from(files, segments, offset, producers, unread):
-            return FoundProducers(producers, snapshots, offset, unread)
+        if producers is not None:
+            producers.transactions.on_log_start(first)
+            says_all = producers.transactions.unread == ALL_READ
+            if _note_from(files, segments, offset, producers, unread):
+                found = FoundProducers(producers, snapshots, offset, unread)
+                if says_all:
+                    return found
+                last_resort = last_resort or found
         snapshots = [each for each in snapshots if each != offset]
     producers, unread = Producers(limits=limits), []
     _note_from(files, segments, first, producers, unread)
+    if last_resort is not None and unread:
+        return last_resort._replace(unread=unread)
     return FoundProducers(producers, snapshots, first, unread)
 
 
@@ -205,9 +216,9 @@ def _note_from(
                 producers.note(found.header, account=account_in(file, found) if has_name else None)
         except CorruptRecord as error:
             logger.warning("producers forgotten: segment=%s reason=%s", segment.path, error)
-            producers.on_unread(segment.end_offset)
             if error.offset is None:  # inside of the batch at `offset`
                 error.offset = offset
+            producers.on_unread(error.offset, segment.end_offset)
             unread.append(without_frames(error))
         offset = segment.end_offset
     return True
@@ -276,7 +287,7 @@ class KnownProducers:
 
         None while batches could not be read: once they are repaired, an opening has to walk them.
         """
-        if self.now.transactions.unread_end == 0:
+        if self.now.transactions.unread == ALL_READ:
             self._take(end_offset)
 
     def _take(self, end_offset: int) -> None:

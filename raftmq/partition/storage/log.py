@@ -141,6 +141,7 @@ class PartitionLog:
         self.aborted = KnownAborted()
         # Counts cuts and trims: a worker thread's result is void if this has changed meanwhile.
         self.changes = 0
+        self.transactions.on_log_start(self.log_start_offset)
 
     # -- bounds ----------------------------------------------------------------------------
 
@@ -604,6 +605,7 @@ class PartitionLog:
 
     def end_truncate(self) -> None:
         self.producers.end_cut()
+        self.transactions.on_log_start(self.log_start_offset)
         self.is_being_cut = False
         self.doubt_unread()
 
@@ -639,6 +641,7 @@ class PartitionLog:
         self.log_start_offset = trim.log_start_offset
         self.epochs.trim(trim.log_start_offset)
         self.producers.on_trimmed(trim.first_offset)
+        self.transactions.on_log_start(self.log_start_offset)
         self.segments = [segment for segment in self.segments if segment not in trim.removed]
         self.rotten = tuple(rot for rot in self.rotten if rot.end_offset > self.log_start_offset)
         self._unsynced_sealed = [s for s in self._unsynced_sealed if s not in trim.removed]

@@ -76,6 +76,11 @@ class WholeNode:
         self._network.crash(f"n{self.number}", power_lost=False)
         self.broker = None
 
+    def stop(self) -> None:
+        """In order; it has ended a moment later."""
+        self._scope.cancel()
+        self.broker = None
+
     async def _run(self) -> None:
         self._runs += 1
         host = NodeEnvironment(

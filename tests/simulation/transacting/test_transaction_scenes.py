@@ -13,6 +13,7 @@ import trio
 
 from raftmq.errors import ErrorCode, RaftmqError, TransactionAborted, error_for
 from raftmq.model import IsolationLevel
+from raftmq.partition.transactions import ALL_READ
 from raftmq.wire.batch.header import iter_batches
 from raftmq.wire.batch.records import encode_batch
 from raftmq.wire.bodies import ACKS_ALL, TopicPartition
@@ -22,7 +23,12 @@ from raftmq.wire.messages.produce import Produce, ProducePartition
 from raftmq.wire.messages.producers import InitProducerId
 from raftmq.wire.messages.topics import CreateTopics, NewTopic
 from raftmq.wire.messages.transactions import DescribeProducers, EndTxn
-from tests.simulation.groups.whole_brokers import NODES, PATIENCE_SECONDS, whole_brokers
+from tests.simulation.groups.whole_brokers import (
+    DIRECTORY,
+    NODES,
+    PATIENCE_SECONDS,
+    whole_brokers,
+)
 from tests.unit.storage.batches import NOW_MS
 
 if TYPE_CHECKING:
@@ -30,9 +36,10 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from raftmq.metadata.image import PartitionState
     from raftmq.rpc.reply import Answer
     from raftmq.wire.bodies import Request
-    from tests.simulation.groups.whole_brokers import Whole
+    from tests.simulation.groups.whole_brokers import Whole, WholeNode
 
 ID, OWNER, OTHER = "billing", b"o" * 16, b"x" * 16
 PARTITIONS = range(3)
@@ -83,10 +90,10 @@ class Clients:
         )
         return await self._whole.ask_coordinator(request, ID)
 
-    async def read(self, partition: int) -> tuple[int, int, int]:
-        """Of committed records: how many there are, how many aborted transactions beside them, and
-        the latest offset."""
-        wanted = FetchPartition(self.topic_id, partition, 0)
+    async def read(self, partition: int, offset: int = 0) -> tuple[int, int, int]:
+        """Of committed records from `offset` on: how many there are, how many aborted transactions
+        beside them, and the latest offset."""
+        wanted = FetchPartition(self.topic_id, partition, offset)
         committed = IsolationLevel.READ_COMMITTED
         answer = await self._ask_leader(
             partition, Fetch(0, 1, 1 << 20, partitions=(wanted,), isolation_level=committed)
@@ -132,9 +139,10 @@ class Clients:
 
 
 @asynccontextmanager
-async def clients() -> AsyncIterator[tuple[Whole, Clients]]:
+async def clients(
+    topic: NewTopic = NewTopic("orders", len(PARTITIONS), 3),  # noqa: B008  # it is frozen
+) -> AsyncIterator[tuple[Whole, Clients]]:
     async with whole_brokers() as whole:
-        topic = NewTopic("orders", partition_count=len(PARTITIONS), replication_factor=3)
         reply = await whole.ask(1, CreateTopics((topic,)))
         assert [told.error for told in reply.topics] == [ErrorCode.NONE], reply
         yield whole, Clients(whole, reply.topics[0].topic_id)
@@ -206,3 +214,60 @@ async def test_an_owner_that_takes_over_ends_what_its_predecessor_has_open(
             await here.send(producer, 0, sequence=1)
         await here.send(successor, 0)
         assert (await here.read(0))[:2] == (0, 1)
+
+
+def partition_in(whole: Whole) -> PartitionState:
+    """The first one of the topic, as broker 3 knows it."""
+    broker = whole.nodes[3].broker
+    assert broker is not None, "broker 3 does not run"
+    return next(iter(broker.quorum.image.partitions.values()))
+
+
+def spoil(node: WholeNode, offset: int) -> None:
+    """The header of that batch of the topic rots, and no snapshot says what it said."""
+    for path in node.files.paths(DIRECTORY / "topics"):
+        if path.suffix == ".producers":
+            node.files.remove(path)
+        elif path.suffix == ".log":
+            data = node.files.open(path).read(0, node.files.size(path))
+            position = next(at for at, header in iter_batches(data) if header.base_offset == offset)
+            node.files.flip_bit(path, position + 16, 3)  # no magic any more
+
+
+async def test_rot_hides_what_is_open_from_a_leader_alone_in_sync(
+    autojump_clock: MockClock,
+) -> None:
+    """No reader of committed records gets anything of it; the other replica, once it is in sync,
+    leads, has it committed, and puts right what has rotted."""
+    configs = {"index.interval.bytes": "1", "min.insync.replicas": "1"}
+    async with clients(NewTopic("orders", assignments=((1, 2),), configs=configs)) as (whole, here):
+        producer = await here.open(timeout_ms=600_000)
+        for _ in range(2):
+            await here.send(producer, 0)
+            ended = await here.end(producer, is_commit=True, partitions=(0,))
+            producer = Opened(ended.producer_id, ended.producer_epoch)
+        await here.send(producer, 0)
+        assert await here.read(0) == (2, 0, 4)
+        whole.nodes[2].stop()
+        await trio.sleep(30.0)
+        assert (partition_in(whole).leader, partition_in(whole).isr) == (1, (1,))
+        whole.nodes[1].stop()
+        await trio.sleep(5.0)
+        spoil(whole.nodes[1], 2)
+        whole.nodes[1].start()
+        await trio.sleep(30.0)
+        assert await here.open_count(0) == 0
+        assert await here.read(0) == (1, 0, 2)
+        assert await here.read(0, 4) == (0, 0, 2)
+        whole.nodes[2].start()
+        await trio.sleep(30.0)
+        assert partition_in(whole).leader == 2
+        assert await here.read(0) == (2, 0, 4)
+        assert whole.nodes[1].broker is not None
+        [healed] = whole.nodes[1].broker.replicas.all()
+        assert healed.log.is_whole
+        assert healed.log.transactions.unread == ALL_READ
+        assert [one.first_offset for one in healed.open_transactions()] == [4]
+        ended = await here.end(producer, is_commit=True, partitions=(0,))
+        assert ended.is_settled
+        assert await here.read(0) == (3, 0, 6)

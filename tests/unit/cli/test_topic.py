@@ -137,7 +137,7 @@ def test_a_description_with_an_open_transaction(here: Here) -> None:
     free.place(marker(7, ControlType.COMMIT))
     result = here.run("describe u")
     assert result.stdout.count("transaction") == 1
-    assert "last stable offset 1: a transaction is open" in result.stdout
+    assert "last stable offset 1: a transaction is open, or rot may hide one" in result.stdout
     (row,) = [json.loads(line) for line in here.run("describe u -o json").stdout.splitlines()]
     ends = [(one["end_offset"], one["last_stable_offset"]) for one in row["partitions"]]
     assert ends == [(2, 1), (2, 2)]

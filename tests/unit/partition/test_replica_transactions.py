@@ -285,6 +285,26 @@ async def test_retention_stops_at_the_last_stable_offset(autojump_clock: MockClo
         assert replica.log.retirable_end() == 3
 
 
+async def test_the_only_replica_takes_what_it_could_not_read_for_lost(
+    autojump_clock: MockClock,
+) -> None:
+    """Nobody has it. Where another replica may, readers of committed records stop before it."""
+    async with machine(1) as home:
+        replica = await home.replica()
+        await replica.take_up(led_by(1, isr=(1,)))
+        replica.append(batch(b"a", b"b"), acks=ALL)
+        await settle()
+        replica.log.producers.now.on_unread(1, 2)
+        assert replica.last_stable_offset == 1
+        assert replica.log.retirable_end is not None
+        assert replica.log.retirable_end() == 2
+        with pytest.raises(OffsetNotAvailable):
+            replica.is_settled(0, PID, 0)
+        await replica.take_up(led_by(1, 1, replicas=(1,)))
+        assert replica.last_stable_offset == 2
+        assert replica.is_settled(1, PID, 0)
+
+
 async def test_only_a_leader_resolves(autojump_clock: MockClock) -> None:
     """A follower copies the marker, and its own metadata do not count."""
     async with machine(1) as home, machine(2) as away:

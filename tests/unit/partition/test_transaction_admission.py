@@ -147,7 +147,7 @@ def test_sequences_hold_within_a_transaction() -> None:
 def test_nothing_joins_a_transaction_of_which_batches_cannot_be_read() -> None:
     """Its sequence may have gone on there."""
     producers = noted([header(0, 7)])
-    producers.on_unread(5)
+    producers.on_unread(1, 5)
     with pytest.raises(UnknownProducerId, match="abort it"):
         admitted(producers, header(5, 7, sequence=1))
     with pytest.raises(ConcurrentTransactions):  # its end is not known

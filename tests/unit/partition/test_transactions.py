@@ -12,11 +12,13 @@ from raftmq.partition.producer_format import pack_snapshot, read_snapshot
 from raftmq.partition.producers import Producers, Remembered
 from raftmq.partition.sequences import ProducerState, SequenceRun
 from raftmq.partition.transactions import (
+    ALL_READ,
     MARKERS_MAX,
     EndedTransaction,
     MarkerWanted,
     NotedMarker,
     Transactions,
+    UnreadPart,
 )
 from raftmq.wire.batch.control import ControlType
 from raftmq.wire.batch.header import (
@@ -170,7 +172,7 @@ def test_a_transaction_is_settled_once_its_marker_is_committed() -> None:
 def test_batches_that_cannot_be_read_leave_the_end_in_doubt() -> None:
     """A transaction began before the rot, and "aborted" may mean a commit whose marker is in it."""
     producers = noted([header(0, 7), header(1, 8)])
-    producers.on_unread(10)
+    producers.on_unread(2, 10)
     producers.note(header(10, 9))
     transactions = producers.transactions
     assert transactions.due(None, lambda *_: ABORTED) == [MarkerWanted(9, 0, ControlType.ABORT)]
@@ -182,6 +184,29 @@ def test_batches_that_cannot_be_read_leave_the_end_in_doubt() -> None:
     producers.note(header(11, 8, 1))  # the marker was among what could not be read
     assert list(transactions.open) == [7, 9, 8]
     assert transactions.open[8].first_offset == 11
+
+
+def test_nothing_is_stable_behind_what_could_not_be_read() -> None:
+    """A transaction may be open there of which nothing else is known."""
+    producers = noted([header(0, 7), marker(1, 7)])
+    producers.on_unread(2, 10)
+    producers.on_unread(20, 30)
+    producers.note(header(30, 8))
+    transactions = producers.transactions
+    transactions.on_high_watermark(31)
+    assert transactions.unread == UnreadPart(2, 30)
+    assert [transactions.last_stable_offset(mark) for mark in (1, 2, 15, 31)] == [1, 2, 2, 2]
+    assert transactions.decided_end(31) == 30  # what is known to be open
+    restored = read_snapshot(pack_snapshot(31, *producers.picture().saved()), 31).restored()
+    assert restored.transactions.last_stable_offset(31) == 2
+    restored.transactions.on_log_start(29)  # a part of it is still in the log
+    assert restored.transactions.last_stable_offset(31) == 2
+    restored.transactions.on_log_start(30)
+    assert restored.transactions.last_stable_offset(31) == 30
+    producers.note(marker(31, 8))
+    assert transactions.last_stable_offset(32) == 2
+    transactions.accept_unread()  # no other replica has it
+    assert transactions.last_stable_offset(32) == 32
 
 
 def test_a_snapshot_keeps_what_is_open_and_the_markers() -> None:
@@ -213,16 +238,20 @@ def test_what_no_transaction_can_be_is_refused(wrong: Remembered) -> None:
 
 
 @pytest.mark.parametrize(
-    ("markers", "unread_end"),
+    ("markers", "unread"),
     [
-        ([NotedMarker(3, 3)], 0),
-        ([NotedMarker(0, 6)], 0),
-        ([NotedMarker(0, 2), NotedMarker(0, 3)], 0),
-        ([NotedMarker(0, 3), NotedMarker(1, 3)], 0),
-        ([], 7),
+        ([NotedMarker(3, 3)], ALL_READ),
+        ([NotedMarker(0, 6)], ALL_READ),
+        ([NotedMarker(0, 2), NotedMarker(0, 3)], ALL_READ),
+        ([NotedMarker(0, 3), NotedMarker(1, 3)], ALL_READ),
+        ([], UnreadPart(2, 7)),
+        ([], UnreadPart(3, 3)),
+        ([], UnreadPart(-1, 3)),
     ],
 )
-def test_markers_that_cannot_stand_are_refused(markers: list[NotedMarker], unread_end: int) -> None:
-    """Before their beginning, beyond the end, or out of order."""
-    with pytest.raises(CorruptRecord, match="unread end"):
-        read_snapshot(pack_snapshot(6, [], markers, unread_end), 6)
+def test_markers_that_cannot_stand_are_refused(
+    markers: list[NotedMarker], unread: UnreadPart
+) -> None:
+    """Before their beginning, beyond the end, or out of order; so what could not be read."""
+    with pytest.raises(CorruptRecord, match="unread from"):
+        read_snapshot(pack_snapshot(6, [], markers, unread), 6)

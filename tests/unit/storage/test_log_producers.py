@@ -19,6 +19,7 @@ from raftmq.partition.storage import incoming
 from raftmq.partition.storage.known_producers import list_snapshots
 from raftmq.partition.storage.log import Appended, PartitionLog
 from raftmq.partition.storage.recovery import Past, open_log
+from raftmq.partition.transactions import ALL_READ, UnreadPart
 from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.records import encode_batch
 from tests.log_reading import read_slice
@@ -242,6 +243,42 @@ def test_what_an_opening_cannot_read_producers_from_is_doubted(files: SimulatedF
     log.doubt_unread()
     one, two = doubted
     assert first.base_offset <= one < second.base_offset <= two < second.end_offset
+
+
+def test_what_could_not_be_read_is_known_until_it_can(files: SimulatedFiles) -> None:
+    """From the batch on to the end of its segment, also by a snapshot that a trim needs; once the
+    bytes are right the log itself is read, and no snapshot that says otherwise."""
+    log = opened(files)
+    fill(log)
+    bad = log.segments[2]
+    was_clean = Past(log.log_end_offset, was_clean=True)
+    files.flip_bit(bad.path, 11, 3)
+    log = opened(files, was_clean)
+    for _ in range(2):
+        assert [error.offset for error in log.producers.take_unread()] == [bad.base_offset]
+        assert log.transactions.unread == UnreadPart(bad.base_offset, bad.end_offset)
+        trim(log, log.segments[0].end_offset)
+        log = opened(files, was_clean)
+    files.flip_bit(bad.path, 11, 3)
+    cut(log, log.begin_truncate(log.log_end_offset))
+    assert log.transactions.unread == ALL_READ
+    assert known(log) == said_by(log)
+    log = opened(files, was_clean)
+    assert log.transactions.unread == ALL_READ
+    assert known(log) == said_by(log)
+
+
+def test_what_is_trimmed_need_not_be_read(files: SimulatedFiles) -> None:
+    """Also after the next opening, by a snapshot from before the trim."""
+    log = opened(files)
+    fill(log)
+    bad = log.segments[2]
+    was_clean = Past(log.log_end_offset, was_clean=True)
+    files.flip_bit(bad.path, 11, 3)
+    log = opened(files, was_clean)
+    trim(log, bad.end_offset)
+    assert log.transactions.unread == ALL_READ
+    assert opened(files, was_clean).transactions.unread == ALL_READ
 
 
 def test_what_a_cut_cannot_read_producers_from_is_doubted(files: SimulatedFiles) -> None:
