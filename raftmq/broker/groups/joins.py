@@ -6,8 +6,9 @@ Owns the cases; what follows from them is the rebalance's business.
                             member, and no second process of a static one
     an id given out         a new member; of a known instance: replaces the process that had it.
                             That one is fenced, and so are processes with earlier ids
-    a member                preparing: has joined. completing: gets the same answer again.
-                            stable: the same answer; from the leader it asks for a rebalance
+    a member                preparing: has joined. completing: gets the same answer again. stable:
+                            likewise if it has asked for no assignment yet, else a rebalance: in
+                            no generation may a member own a partition twice
     a changed subscription  at any time: rebalance
     an earlier number       a late copy, changes nothing: its sender may not own any more what it
                             claims
@@ -227,15 +228,16 @@ class Joins:
     def _on_member(self, join: Join, member: MemberState) -> None:
         self._withdraw(member, join.now)
         phase = self._rebalance.phase
-        is_leader = member.member_id == self._rebalance.leader
         is_same = _same(member.protocols, join.protocols)
         self._update(member, join)
         # Retried after a lost answer: the generation is not over, so the same answer does.
         if phase is Phase.COMPLETING and is_same:
             self._rebalance.on_unsynced(member, join.now)
             self._tell_again(member, join)
-        # Same again for a follower; a leader joins to make a new plan, as partitions changed.
-        elif phase is Phase.STABLE and is_same and not is_leader:
+        # The same. Who has asked may have had its assignment, and lost it since: if it got it back
+        # in this generation, the offsets of a transaction that it has on its way from before would
+        # be accepted behind its back. And a leader joins to make a new plan.
+        elif phase is Phase.STABLE and is_same and not self._rebalance.has_asked(member):
             self._tell_again(member, join)
         else:
             self._rebalance.begin(join.now)

@@ -235,6 +235,11 @@ class GroupRebalance:
             # All have asked: no one can be put out for silence any more.
             self._sync_end = math.inf
 
+    def has_asked(self, member: MemberState) -> bool:
+        """Whether it was told of this generation, and may have got its assignment."""
+        is_told = member.told_generation == self.generation
+        return is_told and member.member_id not in self._unsynced
+
     def on_unsynced(self, member: MemberState, now: float) -> None:
         """The member was told of this generation again, and has to send SyncGroup again."""
         self._unsynced.add(member.member_id)

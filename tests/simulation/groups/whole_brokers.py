@@ -175,11 +175,12 @@ class Member:
     def __init__(self, whole: Whole, group: str = GROUP) -> None:
         self._whole, self.group = whole, group
         self.member_id, self.generation, self.assignment = "", -1, b""
+        self.is_leader = False
 
     async def join(self) -> None:
         """And sync: the leader gives every member its own id."""
         joined = await self._joined()
-        self.generation = joined.generation
+        self.generation, self.is_leader = joined.generation, bool(joined.members)
         plan = tuple(MemberAssignment(it.member_id, it.member_id.encode()) for it in joined.members)
         request = SyncGroup(self.group, self.generation, self.member_id, assignments=plan)
         self.assignment = (await self._whole.ask_coordinator(request, self.group)).assignment

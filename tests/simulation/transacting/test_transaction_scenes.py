@@ -8,25 +8,36 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import pytest
 import trio
 
-from raftmq.errors import ErrorCode, RaftmqError, TransactionAborted, error_for
+from raftmq.errors import (
+    ErrorCode,
+    IllegalGeneration,
+    RaftmqError,
+    RebalanceInProgress,
+    TransactionAborted,
+    error_for,
+)
 from raftmq.model import IsolationLevel
 from raftmq.partition.transactions import ALL_READ
 from raftmq.wire.batch.header import iter_batches
 from raftmq.wire.batch.records import encode_batch
 from raftmq.wire.bodies import ACKS_ALL, TopicPartition
 from raftmq.wire.messages.fetch import Fetch, FetchPartition
+from raftmq.wire.messages.group_offsets import OffsetToCommit
 from raftmq.wire.messages.offsets import LATEST, ListOffsets, WantedOffset
 from raftmq.wire.messages.produce import Produce, ProducePartition
 from raftmq.wire.messages.producers import InitProducerId
 from raftmq.wire.messages.topics import CreateTopics, NewTopic
-from raftmq.wire.messages.transactions import DescribeProducers, EndTxn
+from raftmq.wire.messages.transactions import DescribeProducers, EndTxn, GroupOffsets
 from tests.simulation.groups.whole_brokers import (
     DIRECTORY,
+    GROUP,
     NODES,
     PATIENCE_SECONDS,
+    Member,
     whole_brokers,
 )
 from tests.unit.storage.batches import NOW_MS
@@ -79,13 +90,21 @@ class Clients:
         )
         await self._ask_leader(partition, request, data)
 
-    async def end(self, producer: Opened, *, is_commit: bool, partitions: Sequence[int]) -> Any:
+    async def end(
+        self,
+        producer: Opened,
+        *,
+        is_commit: bool,
+        partitions: Sequence[int],
+        groups: tuple[GroupOffsets, ...] = (),
+    ) -> Any:
         request = EndTxn(
             ID,
             *producer,
             is_commit=is_commit,
             owner=OWNER,
             partitions=tuple(TopicPartition(self.topic_id, each) for each in partitions),
+            groups=groups,
             wait_settled=True,
         )
         return await self._whole.ask_coordinator(request, ID)
@@ -232,6 +251,39 @@ def spoil(node: WholeNode, offset: int) -> None:
             data = node.files.open(path).read(0, node.files.size(path))
             position = next(at for at, header in iter_batches(data) if header.base_offset == offset)
             node.files.flip_bit(path, position + 16, 3)  # no magic any more
+
+
+async def test_a_commit_arrives_when_its_member_has_its_partition_back(
+    autojump_clock: MockClock,
+) -> None:
+    """The member had lost it by its own clock, and reads again what the commit says is done: that
+    must be refused, or the results would be there twice."""
+    async with clients() as (whole, here):
+        first, second = Member(whole), Member(whole)
+        await join_all(first, second)
+        member, other = (second, first) if first.is_leader else (first, second)
+        producer = await here.open()
+        await here.send(producer, 1)
+        done = OffsetToCommit(here.topic_id, 0, 7)
+        late = GroupOffsets(GROUP, member.generation, member.member_id, offsets=(done,))
+        with trio.move_on_after(1.0):
+            await member.join()
+        with pytest.raises(RebalanceInProgress):
+            await other.beat()
+        await join_all(other, member)
+        assert await member.fetched() == {}
+        with pytest.raises(IllegalGeneration):
+            await here.end(producer, is_commit=True, partitions=(1,), groups=(late,))
+        assert await member.fetched() == {}
+        mine = msgspec.structs.replace(late, generation=member.generation)
+        await here.end(producer, is_commit=True, partitions=(1,), groups=(mine,))
+        assert await member.fetched() == {0: 7}
+
+
+async def join_all(*members: Member) -> None:
+    async with trio.open_nursery() as nursery:
+        for member in members:
+            nursery.start_soon(member.join)
 
 
 async def test_rot_hides_what_is_open_from_a_leader_alone_in_sync(

@@ -203,13 +203,32 @@ def test_a_change_while_the_leader_plans_begins_another_rebalance() -> None:
     assert stage.joined(stage.join(leader)).generation == stage.joined(token).generation == 2
 
 
-def test_a_follower_that_comes_again_disturbs_nobody() -> None:
-    """Stable, nothing changed: it lost an answer."""
+def test_a_follower_that_lost_the_first_answer_disturbs_nobody() -> None:
+    """Stable, nothing changed, and it has not asked for its assignment."""
     stage = Stage()
-    leader, follower = stage.stable(2)
+    leader, follower = stage.gather(2)
+    stage.sync(leader, {member: member.encode() for member in (leader, follower)})
+    stage.save()
     assert stage.joined(stage.join(follower)).generation == 1
     assert stage.part(stage.sync(follower)) == follower.encode()
     assert stage.heartbeat(leader) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("is_new_coordinator", [False, True])
+def test_no_partition_is_owned_twice_in_a_generation(is_new_coordinator: bool) -> None:
+    """A member that had its assignment, and joins again, has lost it by its own clock. Its
+    transaction may be on its way with offsets of that generation, and the partition is read again
+    from those before: they must be refused (A11.3).
+    """
+    stage = Stage()
+    leader, follower = stage.stable(2)
+    if is_new_coordinator:
+        stage.move(stage.first_save())
+    token = stage.join(follower)
+    assert stage.is_waiting(token)
+    assert stage.heartbeat(leader) == ErrorCode.REBALANCE_IN_PROGRESS
+    stage.join(leader)
+    assert stage.joined(token).generation == 2
 
 
 def test_the_leader_asks_for_a_rebalance_by_joining() -> None:

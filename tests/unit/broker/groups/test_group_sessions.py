@@ -140,7 +140,10 @@ def test_a_new_coordinator_knows_nothing_of_what_was_not_saved() -> None:
     stage.move(save)
     assert stage.error(stage.sync(leader, generation=2)) == ErrorCode.ILLEGAL_GENERATION
     assert stage.error(stage.sync(new, generation=2)) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert stage.joined(stage.join(follower)).generation == 1
+    token = stage.join(follower)
+    assert stage.is_waiting(token)
+    stage.join(leader)
+    assert stage.joined(token).generation == 2
 
 
 def test_a_new_coordinator_of_an_empty_group() -> None:
