@@ -1,9 +1,9 @@
 """Which tests are slow: measured, written down, and left to `make test`.
 
-`durations.json` names every test of the fast folders that takes a tenth of a second of CPU time
-or more, its child processes included; tests/conftest.py marks them `slow`. One of each simulated
-world is kept in the fast gate all the same, by the marker `gate`. A test that is slow and not named
-makes the gate red: it would cost everybody, at every run.
+`durations.json` names every test of the fast folders that takes 0.07 s of CPU time or more, its
+child processes included; tests/conftest.py marks them `slow`. One of each simulated world is kept
+in the fast gate all the same, by the marker `gate`. A test that is slow and not named makes the
+gate red: it would cost everybody, at every run.
 
 CPU time, as a test takes about as much of it on a busy machine. `python -m tests.durations`
 measures all anew and writes the file.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FILE = Path(__file__).with_name("durations.json")
 FOLDERS = ("tests/unit", "tests/property", "tests/simulation", "tests/jepsen_like")
 LEFT_OUT = "not cluster and not powercut and not soak and not teeth"
-SLOW_SECONDS = 0.1
+SLOW_SECONDS = 0.07
 # So much more than what counts as slow makes the gate red: machines differ, on a busy one
 # two processes on one core slow each other, and the first test of a module pays for its import.
 REFUSED_SECONDS = 2.0
