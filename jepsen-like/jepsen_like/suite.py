@@ -110,7 +110,7 @@ SECOND = (
         "transactions",
         _transactions(*PROCESSES, *NETWORK, *ABSENCES, *POWER, seconds=600, pace=2.5),
     ),
-    Rung("transactions and damage", _transactions("kill", *DATA, "clock", seconds=300)),
+    Rung("transactions and damage", _transactions("kill", *DATA, "clock", seconds=480)),
     Rung(
         "transactions in turn",
         replace(_recovery(*PROCESSES, *NETWORK, *POWER), workload="transactions", processes=OWNERS),
