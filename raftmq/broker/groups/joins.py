@@ -236,9 +236,14 @@ class Joins:
             self._tell_again(member, join)
         # The same. Who has asked may have had its assignment, and lost it since: if it got it back
         # in this generation, the offsets of a transaction that it has on its way from before would
-        # be accepted behind its back. And a leader joins to make a new plan.
+        # be accepted behind its back. A leader has asked: it joins to make a new plan.
         elif phase is Phase.STABLE and is_same and not self._rebalance.has_asked(member):
-            self._tell_again(member, join)
+            # Told when the return of a static member is saved: until then the offsets of the
+            # process before it are accepted.
+            if self._outbox.is_saving:
+                self._members.wait_join(member, join.token)
+            else:
+                self._tell_again(member, join)
         else:
             self._rebalance.begin(join.now)
             self._wait(member, join)

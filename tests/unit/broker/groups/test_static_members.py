@@ -229,6 +229,20 @@ def test_a_static_member_is_back_twice_at_once() -> None:
     assert stage.part(stage.sync(member_id, instance="i")) == old.encode()
 
 
+def test_a_return_is_told_once_it_is_saved_however_often_it_asks() -> None:
+    """Until then the quorum accepts a transaction with offsets of the process before: whoever has
+    its part already would read from before them (A11.3)."""
+    stage = Stage()
+    _, old = stable(stage)
+    given = stage.given("i")
+    stage.forget(stage.join(given, instance="i"))  # its connection ends
+    again = stage.join(given, instance="i")
+    assert stage.is_waiting(again)
+    stage.save()
+    assert stage.joined(again).generation == 1
+    assert stage.part(stage.sync(given, instance="i")) == old.encode()
+
+
 def test_a_return_that_cannot_be_saved_makes_all_join() -> None:
     """Nobody may go on under an id that no other coordinator would know."""
     stage = Stage()
