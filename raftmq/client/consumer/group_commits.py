@@ -185,8 +185,8 @@ class ConsumerCommits:
 
 
 # -- Offsets of transactions ----------------------------------------------------------------------
-# Nothing is committed here: the transaction does that, under the member's generation of that moment
-# (decision 0038).
+# Nothing is committed here: the transaction does that, under the generation of the member's newest
+# assignment (decision 0038).
 
 
 class _Done(NamedTuple):
@@ -237,7 +237,7 @@ class GroupProgress:
         await self._commits.commit_beginnings(self._ownerships())
         while True:
             self._commits.check_owned(self._ownerships())
-            identity = self._membership.identity
+            identity = self._membership.saved_identity
             if newer_than is None or identity.generation != newer_than or not identity.is_member:
                 break
             await anyio.sleep(PAUSE_SECONDS)  # until the rebalance is over

@@ -26,6 +26,7 @@ class OwnedPartitions:
         held: all that it owns.
         revoking: of these, what the program still has to finish.
         revoke_by: deadline of the revocation; math.inf: nothing is being revoked.
+        generation: of the last completed rebalance, and so of the newest assignment.
     """
 
     def __init__(self, *, is_cooperative: bool) -> None:
@@ -33,7 +34,7 @@ class OwnedPartitions:
         self.held = self.revoking = _NOTHING
         self.revoke_by = math.inf
         self._assigned = _NOTHING  # by the last completed rebalance
-        self._generation = ABSENT  # of that rebalance
+        self.generation = ABSENT
         self._token = 0
 
     @property
@@ -42,7 +43,7 @@ class OwnedPartitions:
         had, too, so that the sticky assignor gives it back.
         """
         owned = self.held if self.is_cooperative else self._assigned
-        return owned, self._generation if owned else ABSENT
+        return owned, self.generation if owned else ABSENT
 
     def to_give_up(self, topics: Iterable[str]) -> frozenset[Key]:
         """What to revoke before joining again with a subscription to `topics`."""
@@ -57,7 +58,7 @@ class OwnedPartitions:
         """Apply an assignment. Returns what is new, and what has to be revoked."""
         added, gone = partitions - self.held, self.held - partitions
         self.held |= added
-        self._assigned, self._generation = partitions, generation
+        self._assigned, self.generation = partitions, generation
         return added, gone
 
     def begin_to_revoke(self, partitions: Iterable[Key], *, revoke_by: float) -> int:
@@ -83,4 +84,4 @@ class OwnedPartitions:
     def drop_all(self) -> None:
         """Own nothing, and claim nothing."""
         self.held = self.revoking = self._assigned = _NOTHING
-        self.revoke_by, self._generation = math.inf, ABSENT
+        self.revoke_by, self.generation = math.inf, ABSENT

@@ -91,7 +91,7 @@ def may_share(one: Life, other: Life) -> bool:
     What counts is when its partitions were assigned: a coordinator that has replaced its own knows
     nothing of generations since.
     """
-    generations = [life.membership.owned_partitions._generation for life in (one, other)]
+    generations = [life.membership.owned_partitions.generation for life in (one, other)]
     if generations[0] == generations[1]:
         return False
     return (one if generations[0] < generations[1] else other).is_misled

@@ -50,6 +50,19 @@ def test_heartbeats_have_a_pace() -> None:
         assert me.answer(Heartbeat, HeartbeatReply()) == []
 
 
+def test_what_it_commits_by_a_transaction_is_of_a_saved_generation() -> None:
+    """Between JoinGroup and SyncGroup it still holds what it had. The number that it was told may
+    never be saved, and be another generation's under the next coordinator (A11.3)."""
+    me = Alone().read("a0", 3)
+    me.beat(REBALANCING)
+    me.join(4)
+    assert me.membership.held == set(keys("a0"))
+    assert (me.membership.identity.generation, me.membership.saved_identity.generation) == (4, 3)
+    me.sync("a0")
+    assert me.membership.saved_identity.generation == 4
+    assert me.membership.saved_identity.member_id == "me"
+
+
 def test_an_eager_member_gives_up_everything_first() -> None:
     """The group deals anew: it joins once its program has finished, and remembers what it had."""
     me = Alone(assignor="sticky").read("a0 a1", 3)
