@@ -151,6 +151,7 @@ class Replica:
             now = trio.current_time()
             self._perform(self.leader.on_assignment(assignment, now=now))
             self._keep_tail(assignment)
+            self._maybe_accept_unread(assignment)
             return
         self._end_role()
         if not self.log.is_sound or assignment.leader_epoch <= self._spent_epoch:
@@ -171,12 +172,16 @@ class Replica:
         self._keep_tail(assignment)
         self._perform(self.leader.on_held(self.log.held_end_offset))
         self._role_began_at = trio.current_time()
-        if len(assignment.replicas) == 1:
-            self.log.transactions.accept_unread()
+        self._maybe_accept_unread(assignment)
         while self.resolve():  # first of all; a request that comes between ends what it must
             await trio.lowlevel.checkpoint()
         self._note_open(since=0)
         logger.debug("leads: log=%s epoch=%d", self.log.name, assignment.leader_epoch)
+
+    def _maybe_accept_unread(self, assignment: Assignment) -> None:
+        """No other replica has what this one could not read."""
+        if len(assignment.replicas) == 1:
+            self.log.transactions.accept_unread()
 
     def _keep_tail(self, assignment: Assignment) -> None:
         """Keep what is appended in memory while there are followers to fetch it."""

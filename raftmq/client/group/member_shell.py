@@ -484,6 +484,7 @@ class MemberShell:
 
     async def _ask(self, asked: AskCoordinator) -> None:
         scope = self._scopes[asked.token] = anyio.CancelScope(deadline=asked.deadline)
+        named = anyio.Event()
         try:
             with scope:
                 if asks_for_id(asked.request):
@@ -491,15 +492,14 @@ class MemberShell:
                     await self._coordinator.find(asked.deadline)
                     # Then the answer is needed even when cancelled, to leave by the id; `end` is
                     # called in any case.
-                    scope.shield, self._named = True, anyio.Event()
+                    scope.shield, self._named = True, named
                 answer = await self._coordinator.ask_once(asked.request, deadline=asked.deadline)
                 outcome = answer.body
         except RaftmqError as error:
             outcome = error
         finally:
             del self._scopes[asked.token]
-            if scope.shield:
-                self._named.set()
+            named.set()
         # Otherwise it was dropped, or its deadline has passed, which `on_tick` handles.
         if not scope.cancelled_caught:
             now = anyio.current_time()

@@ -406,12 +406,7 @@ class TransactionMachine:
         if not self._asked.is_commit:  # an abort that is refused: nothing is left to do but wait
             raise error
         self._asked = None  # case 4
-        if isinstance(error, (*_OF_GROUP, FencedInstanceId)):
-            aborted = self._of_group(error)
-        else:
-            aborted = _aborted(f"{self} cannot be committed: {error}", FAILED_SEND)
-            aborted.__cause__ = error
-        self.phase, self.error = TransactionPhase.MUST_ABORT, aborted
+        self.phase, self.error = TransactionPhase.MUST_ABORT, self._refused(error)
         if isinstance(error, FencedInstanceId):
             fenced = ProducerFenced(f"{self}: {error}")
             fenced.__cause__ = error
@@ -419,16 +414,19 @@ class TransactionMachine:
         raise self.error
 
     def refuse(self, error: RaftmqError) -> None:
-        """Its offsets cannot be committed: another member has the partition."""
+        """Its offsets cannot be committed: another member has the partition, for example."""
         if self.phase is TransactionPhase.OPEN:
-            self.end_with(self._of_group(error))
+            self.end_with(self._refused(error))
 
-    def _of_group(self, error: RaftmqError) -> TransactionAborted:
-        aborted = _aborted(
-            f"{self} cannot be committed with its offsets, and is aborted: leave its block, and "
-            f"open the consumer anew, which goes on where its group stands ({error})",
-            GROUP,
-        )
+    def _refused(self, error: RaftmqError) -> TransactionAborted:
+        if isinstance(error, (*_OF_GROUP, FencedInstanceId)):
+            aborted = _aborted(
+                f"{self} cannot be committed with its offsets, and is aborted: leave its block and "
+                f"open the consumer anew, which goes on where its group stands ({error})",
+                GROUP,
+            )
+        else:
+            aborted = _aborted(f"{self} cannot be committed: {error}", FAILED_SEND)
         aborted.__cause__ = error
         return aborted
 
