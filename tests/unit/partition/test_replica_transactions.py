@@ -285,10 +285,12 @@ async def test_retention_stops_at_the_last_stable_offset(autojump_clock: MockClo
         assert replica.log.retirable_end() == 3
 
 
+@pytest.mark.parametrize("epoch", [0, 1])
 async def test_the_only_replica_takes_what_it_could_not_read_for_lost(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, epoch: int
 ) -> None:
-    """Nobody has it. Where another replica may, readers of committed records stop before it."""
+    """Nobody has it. Where another replica may, readers of committed records stop before it; until
+    it is the only one, in another leader epoch or the same."""
     async with machine(1) as home:
         replica = await home.replica()
         await replica.take_up(led_by(1, isr=(1,)))
@@ -300,9 +302,9 @@ async def test_the_only_replica_takes_what_it_could_not_read_for_lost(
         assert replica.log.retirable_end() == 2
         with pytest.raises(OffsetNotAvailable):
             replica.is_settled(0, PID, 0)
-        await replica.take_up(led_by(1, 1, replicas=(1,)))
+        await replica.take_up(led_by(1, epoch, change=1, replicas=(1,)))
         assert replica.last_stable_offset == 2
-        assert replica.is_settled(1, PID, 0)
+        assert replica.is_settled(epoch, PID, 0)
 
 
 async def test_only_a_leader_resolves(autojump_clock: MockClock) -> None:

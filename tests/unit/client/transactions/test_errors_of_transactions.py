@@ -269,3 +269,20 @@ async def test_the_leader_has_not_heard_of_the_end_before(autojump_clock: MockCl
             assert world.brokers[1].count(Metadata) <= asked + 1  # for the topic, before the first
         assert len(requests(world)) == 4
         assert committed_in(coordinator, world) == ["a"]
+
+
+async def test_offsets_of_a_topic_that_is_not_there(autojump_clock: MockClock) -> None:
+    """Given by numbers: that is no matter of the group, and no consumer is to be opened anew."""
+    async with open_transactions() as (coordinator, (_, _, client)):
+        async with client.producer(**ID) as producer:
+
+            async def block() -> None:
+                async with producer.transaction() as tx:
+                    await tx.send("t", "a")
+                    tx.commit_offsets({("nowhere", 0): 7}, group="g")
+
+            with pytest.raises(TransactionAborted, match="cannot be committed: ") as raised:
+                await block()
+        assert raised.value.reason == "failed send"
+        assert isinstance(raised.value.__cause__, UnknownTopicOrPartition)
+        assert list(coordinator.decided.values()) == [False]
