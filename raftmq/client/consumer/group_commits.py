@@ -237,15 +237,17 @@ class GroupProgress:
         await self._commits.commit_beginnings(self._ownerships())
         while True:
             self._commits.check_owned(self._ownerships())
-            identity = self._membership.saved_identity
-            if newer_than is None or identity.generation != newer_than or not identity.is_member:
+            identity = self._membership.identity
+            # Of the newest assignment: the quorum, which decides, compares numbers only.
+            generation = self._membership.owned_partitions.generation
+            if newer_than is None or generation != newer_than or not identity.is_member:
                 break
             await anyio.sleep(PAUSE_SECONDS)  # until the rebalance is over
         offsets = tuple(
             OffsetToCommit(at.topic_id, key[1], at.offset, at.leader_epoch)
             for key, at in self._positions().items()
         )
-        generation, member_id = identity.generation, identity.member_id
+        member_id = identity.member_id
         if not identity.is_member:  # it has chosen its partitions itself
             generation, member_id = ABSENT, ""
         return GroupOffsets(self.group, generation, member_id, identity.instance_id, offsets)

@@ -205,14 +205,6 @@ class GroupMembership:
         return CommitIdentity(self.member_id, self.generation, instance_id, self.is_started)
 
     @property
-    def saved_identity(self) -> CommitIdentity:
-        """To commit under past the coordinator, which compares numbers of generations only: that of
-        the newest assignment was saved before it was told. Another one may never be saved, and its
-        number be used again by the next coordinator.
-        """
-        return self.identity._replace(generation=self.owned_partitions.generation)
-
-    @property
     def is_leader(self) -> bool:
         """Whether it plans for the group."""
         return self.planning.is_leader

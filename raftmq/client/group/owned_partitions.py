@@ -26,7 +26,8 @@ class OwnedPartitions:
         held: all that it owns.
         revoking: of these, what the program still has to finish.
         revoke_by: deadline of the revocation; math.inf: nothing is being revoked.
-        generation: of the last completed rebalance, and so of the newest assignment.
+        generation: of the newest assignment. It was saved before it was told: one that a JoinGroup
+            has told may never be, and its number be used again by the next coordinator.
     """
 
     def __init__(self, *, is_cooperative: bool) -> None:
