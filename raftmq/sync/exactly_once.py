@@ -54,9 +54,13 @@ def exactly_once(
     aborted, its records are read again; so effects beside what `tx` sends may happen more than
     once.
 
+    After Ctrl-C open the consumer anew to go on: with records in hand, or a commit without an
+    answer, the old one stands behind what may have no result, and later transactions refuse it.
+
     Args:
         mq: the client that sends.
-        consumer: with `delivery="exactly_once"`; no other thread reads from it.
+        consumer: with `delivery="exactly_once"`, and a member of its group: of topics, or of a
+            pattern; no other thread reads from it.
         transform: `def transform(batch, tx)`; it sends with `tx`.
         interval_ms: after so long, from its first batch on, a transaction is committed: readers of
             the results see them that much later.
@@ -66,12 +70,13 @@ def exactly_once(
             dead letters. Its offsets are committed.
 
     Raises:
-        InvalidConfig: the consumer has no group, or a number is out of bounds. Definite.
-        InvalidTransaction: the consumer commits otherwise. Definite.
+        InvalidConfig: the consumer has no group, or is no member of it (`assign`), or a number is
+            out of bounds. Definite.
+        InvalidTransaction: the consumer commits otherwise, or has to be opened anew. Definite.
         ProducerFenced: another process has the consumer's group_instance_id. Definite.
         Closed: the client or the consumer is closed. Definite.
-        OutcomeUnknown: nobody can say any more what became of a commit; whoever begins anew goes on
-            from the group's offsets. Indefinite.
+        OutcomeUnknown: nobody can say any more what became of a commit; a consumer that is opened
+            anew goes on from the group's offsets. Indefinite.
         RaftmqError: what else reading has raised.
         Exception: what `transform` has raised at last; a note names the batch.
     """

@@ -116,6 +116,7 @@ class GroupConsumption:
     Attributes:
         member: of the group.
         commits: those that the program waits for.
+        is_dealt: the group assigns the partitions; else the program has chosen them (`assign`).
     """
 
     def __init__(
@@ -130,14 +131,15 @@ class GroupConsumption:
     ) -> None:
         self._cluster, self._options, self._subscription = cluster, options, subscription
         self._reader, self._delivery = reader, delivery
-        self._is_dealt = subscription.reads_what_is_dealt
-        topics = subscription.topics if self._is_dealt else ()
+        self.is_dealt = subscription.reads_what_is_dealt
+        topics = subscription.topics if self.is_dealt else ()
         self.member = MemberShell(cluster, options, topics, reader, random=random)
         self._own = list(subscription.states)  # chosen by the program itself (`assign`)
         self.commits = ConsumerCommits(self.member.offsets, subscription, options)
         if subscription.owner is not None:
             subscription.owner.is_member(self)
         self._is_waiting = False  # the program waits for records
+        self._is_in_doubt = False  # see `doubt_progress`
         self._opened = anyio.Event()
 
     async def run(self) -> None:
@@ -182,7 +184,7 @@ class GroupConsumption:
         return self.member.problem if known is None else None
 
     def on_metadata(self) -> None:
-        if self._is_dealt:
+        if self.is_dealt:
             self.member.on_metadata(self._subscription.topics)
 
     # -- records ---------------------------------------------------------------------------
@@ -269,11 +271,17 @@ class GroupConsumption:
             # A refused commit: the coordinator may accept after the rebalance.
             await anyio.sleep(PAUSE_SECONDS)
 
+    def doubt_progress(self) -> None:
+        """Records were handed out that may be committed, or not: whatever is committed from now on
+        might pass over them, or count them twice.
+        """
+        self._is_in_doubt = True
+
     def transaction_progress(self) -> GroupProgress:
         """For one transaction, empty.
 
         Raises:
-            InvalidTransaction: the consumer commits otherwise.
+            InvalidTransaction: the consumer commits otherwise, or its progress is in doubt.
         """
         if not self._options.commits_by_transaction:
             raise InvalidTransaction(
@@ -283,6 +291,12 @@ class GroupConsumption:
                 'delivery="exactly_once"'
             )
         group = self._options.member.group
+        if self._is_in_doubt:
+            raise InvalidTransaction(
+                f"this consumer of group {group!r} may stand behind records that have no result: "
+                "exactly_once has ended with records in hand, or in the midst of a commit; nothing "
+                "was done: open the consumer anew, it goes on where its group stands"
+            )
         return GroupProgress(group, self.commits, self.member.membership)
 
     def processing(self, work: Work) -> Processing:

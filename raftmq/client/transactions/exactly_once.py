@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from raftmq.client.client import Client
     from raftmq.client.consumer.batch import AnyBatch
     from raftmq.client.consumer.consumer import Consumer
-    from raftmq.client.consumer.group_consumption import Processing
+    from raftmq.client.consumer.group_consumption import GroupConsumption, Processing
     from raftmq.client.producer.producer import Producer
     from raftmq.client.transactions.transaction import Transaction
 
@@ -58,9 +58,13 @@ async def exactly_once(
     are committed together. Where a transaction is aborted, its records are read again; so effects
     beside what `tx` sends may happen more than once.
 
+    Once it is cancelled, open the consumer anew to go on: with records in hand, or a commit without
+    an answer, the old one stands behind what may have no result, and later transactions refuse it.
+
     Args:
         mq: the client that sends.
-        consumer: open, with `delivery="exactly_once"`.
+        consumer: open, with `delivery="exactly_once"`, and a member of its group: of topics, or of
+            a pattern.
         transform: `async def transform(batch, tx)`; it sends with `tx`.
         interval_ms: after so long, from its first batch on, a transaction is committed: readers of
             the results see them that much later.
@@ -70,11 +74,12 @@ async def exactly_once(
             dead letters. Its offsets are committed.
 
     Raises:
-        InvalidConfig: the consumer has no group, or a number is out of bounds. Definite.
-        InvalidTransaction: the consumer commits otherwise. Definite.
+        InvalidConfig: the consumer has no group, or is no member of it (`assign`), or a number is
+            out of bounds. Definite.
+        InvalidTransaction: the consumer commits otherwise, or has to be opened anew. Definite.
         ProducerFenced: another process has the consumer's group_instance_id. Definite.
-        OutcomeUnknown: nobody can say any more what became of a commit; whoever begins anew goes on
-            from the group's offsets. Indefinite.
+        OutcomeUnknown: nobody can say any more what became of a commit; a consumer that is opened
+            anew goes on from the group's offsets. Indefinite.
         RaftmqError: what reading has raised, as Closed.
         Exception: what `transform` has raised at last; a note names the batch.
     """
@@ -89,7 +94,7 @@ async def exactly_once(
     ]
     if problems:
         raise InvalidConfig(problems)
-    member_behind(consumer).transaction_progress()  # raises, if it commits otherwise
+    _check_member(member_behind(consumer))
     options: dict[str, Any] = {
         "transactions": True,
         "delivery": EXACTLY_ONCE,
@@ -107,6 +112,22 @@ async def exactly_once(
             backoff=Backoff(mq._new_random(), PAUSES),
         )
         await loop.run()
+
+
+def _check_member(member: GroupConsumption) -> None:
+    """Raises InvalidConfig, InvalidTransaction; see `exactly_once`."""
+    # Its commits would carry no generation: what an earlier process has asked could be carried out
+    # after this one has read its offsets, and two at a time would both commit all.
+    if not member.is_dealt:
+        raise InvalidConfig(
+            [
+                "assign: a consumer that chooses its partitions itself is no member of its group, "
+                "so nothing keeps another process, or a late commit of an earlier one, from "
+                "counting the same records; name topics instead, or do it by hand: open a producer "
+                "with a transaction_id before the consumer, and call tx.commit_offsets"
+            ]
+        )
+    member.transaction_progress()  # raises, if it commits otherwise, or is in doubt
 
 
 class _Turn:
@@ -157,10 +178,19 @@ class _Loop:
         self._attempts, self._on_poison, self._backoff = attempts, on_poison, backoff
         self._failures: dict[tuple[str, int, int], int] = {}  # by partition and first offset
         self._filling: anyio.CancelScope | None = None
+        # What reading has passed over for these is neither committed nor taken back.
+        self._pending = set[_Turn]()
 
     async def run(self) -> None:
-        with one_error():
-            await self._run()
+        try:
+            with one_error():
+                await self._run()
+        except BaseException as error:  # also when cancelled: the ends of the producers abort them
+            if self._pending:
+                self._member.doubt_progress()
+            for turn in self._pending:
+                turn.release(error)
+            raise
 
     async def _run(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -196,9 +226,6 @@ class _Loop:
                     await turn.producer.flush()
                 except Exception as error:
                     return error
-        except BaseException as error:  # cancelled: the end of the producer aborts it
-            turn.release(error)
-            raise
         finally:
             self._filling = None
         return None
@@ -217,6 +244,7 @@ class _Loop:
             if batch is None:
                 deadline = anyio.current_time() + IDLE_SECONDS
                 continue
+            self._pending.add(turn)
             turn.take(batch, self._consumer)
             await self._transform_one(batch, turn)
             if is_careful:
@@ -232,6 +260,7 @@ class _Loop:
             return False
         if not self._member.commits.all_handed_out():
             return False
+        self._pending.add(turn)
         turn.tx.commit_offsets(self._consumer)
         return True
 
@@ -260,6 +289,7 @@ class _Loop:
     async def _commit(self, turn: _Turn) -> None:
         try:
             await self._end(turn)
+            self._pending.discard(turn)
             for batch in turn.batches:
                 self._failures.pop(_key_of(batch), None)
             self._backoff.reset()
@@ -287,8 +317,9 @@ class _Loop:
                 await turn.tx.resolve()
             except OutcomeUnknown as error:
                 unknown = error
-            # Nobody knows any more. Read again, it might have two results; whoever begins anew goes
-            # on from the group's offsets, which were committed with the first, or not.
+            # Nobody knows any more. Read again, it might have two results; a consumer that is
+            # opened anew goes on from the group's offsets, which were committed with the first, or
+            # not.
             if turn.tx.outcome is None and turn.tx.state in ("closed", "fenced"):
                 raise _EndError from unknown
         if turn.tx.outcome == "aborted":
@@ -299,10 +330,14 @@ class _Loop:
         if turn.tx.state != "ready":  # it was entered
             await turn.tx.__aexit__(type(problem), problem, None)
         turn.release(problem)
-        aborted = [turn] if before is None or before.error is None else [before, turn]
+        aborted = [turn]
+        # What ends it all in `before` is that nobody knows what became of it.
+        if before is not None and before.error and not isinstance(before.error, _EndError):
+            aborted.insert(0, before)
         # The first batch of each partition last: there reading goes on.
         for batch in reversed([batch for each in aborted for batch in each.batches]):
             self._consumer._take_back(batch)
+        self._pending.difference_update(aborted)
         if isinstance(problem, _EndError):
             assert problem.__cause__ is not None, "of nothing"
             raise problem.__cause__

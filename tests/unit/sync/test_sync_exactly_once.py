@@ -20,7 +20,7 @@ from tests.simulation.client_network import ClientNetwork
 from tests.unit.client.group.grouped import GROUP, MEMBER, grouped, until
 from tests.unit.client.producer.shell import NOW_MS
 from tests.unit.client.transactions.coordinator import Coordinator, committed_in
-from tests.unit.sync.loop_here import LoopHere
+from tests.unit.sync.loop_here import LoopHere, threaded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -166,3 +166,33 @@ async def test_errors_of_the_program(autojump_clock: MockClock) -> None:
         await here.loop.run(program)
         assert here.results() == []
         assert not any(here.coordinator.decided.values())
+
+
+async def test_once_more_with_the_same_consumer(autojump_clock: MockClock) -> None:
+    """Ctrl-C has found it with records in hand, which reading has passed over: it is refused."""
+    async with plant() as here:
+
+        def transform(batch: AnyBatch, tx: Any) -> None:
+            raise EnoughError
+
+        def program() -> None:
+            with pytest.raises(EnoughError):
+                exactly_once(here.mq, here.consumer, transform)
+            with pytest.raises(InvalidTransaction, match="open the consumer anew"):
+                exactly_once(here.mq, here.consumer, transform)
+
+        await here.loop.run(program)
+
+
+async def test_no_member(autojump_clock: MockClock) -> None:
+    """A consumer that chooses its partitions itself."""
+    async with plant() as here:
+        options = {"assign": [("orders", 0)], "delivery": "exactly_once"}
+        async with threaded(here.here, "other", **options) as (loop, consumer):
+
+            def program() -> None:
+                with pytest.raises(InvalidConfig, match="name topics instead"):
+                    exactly_once(here.mq, consumer, lambda batch, tx: None)
+
+            await loop.run(program)
+        assert not here.coordinator.rows

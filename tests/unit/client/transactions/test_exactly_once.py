@@ -18,7 +18,7 @@ from tests.unit.client.consumer.reading import append_control
 from tests.unit.client.group.grouped import GROUP, grouped, until
 from tests.unit.client.producer.shell import NOW_MS
 from tests.unit.client.transactions.coordinator import Coordinator, committed_in
-from tests.unit.client.world import done_and_lost, done_and_refused, refused
+from tests.unit.client.world import done_and_lost, done_and_refused, refused, silent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -63,6 +63,15 @@ class Plant(NamedTuple):
             nursery.start_soon(run)
             yield
             nursery.cancel_scope.cancel()
+
+    async def is_refused(self) -> None:
+        """Its consumer cannot go on."""
+        with (
+            pytest.raises(InvalidTransaction, match="open the consumer anew") as caught,
+            trio.fail_after(9),
+        ):
+            await raftmq.exactly_once(self.mq, self.consumer, self.transform)
+        assert caught.value.definite
 
     async def all_there(self, count: int = COUNT) -> None:
         await until(lambda: len(self.results()) >= count)
@@ -164,6 +173,86 @@ async def test_nobody_knows_any_more(autojump_clock: MockClock, code: ErrorCode)
         committed = here.results()
         assert len(committed) == 3
         assert sum(here.coordinator.offsets[GROUP].values()) == 3
+        await here.is_refused()
+
+
+# -- The same consumer once more ------------------------------------------------------------------
+
+
+async def test_cancelled_with_records_in_hand(autojump_clock: MockClock) -> None:
+    """Reading has passed over them: what is committed next would leave them without a result. A
+    consumer that is opened anew gets them."""
+    options = {"group": "other", "delivery": "exactly_once"}
+    async with plant() as here:
+        await here.here.give(2, "other")
+        feed(here)
+
+        async def transform(batch: AnyBatch, tx: Any) -> None:
+            await here.transform(batch, tx)
+            await trio.sleep_forever()
+
+        async with here.here.consumer("old", **options) as consumer:
+            old = here._replace(consumer=consumer)
+            with trio.move_on_after(20):
+                await raftmq.exactly_once(old.mq, old.consumer, transform)
+            await old.is_refused()
+            async with here.mq.producer(transactions=True) as producer:
+                with pytest.raises(InvalidTransaction, match="open the consumer anew"):
+                    async with producer.transaction() as tx:
+                        tx.commit_offsets(consumer)
+        async with (
+            here.here.consumer("new", **options) as consumer,
+            here._replace(consumer=consumer).running(),
+        ):
+            await here.all_there()
+
+
+@pytest.mark.parametrize("is_rest", [False, True])
+async def test_cancelled_in_a_commit(autojump_clock: MockClock, is_rest: bool) -> None:
+    """It may be carried out later: of records, or of what was passed over behind them."""
+    async with plant() as here:
+        async with here.running():
+            feed(here, 0, 10)
+            await here.all_there(10)
+        asked = len(here.coordinator.commits)
+        here.coordinator.ends += [silent] * 99
+        if is_rest:
+            for partition in range(2):
+                append_control(here.here.world, partition, topic="orders")
+        else:
+            feed(here, 10, 12)
+        with trio.move_on_after(6):
+            await raftmq.exactly_once(here.mq, here.consumer, here.transform)
+        assert len(here.coordinator.commits) > asked
+        await here.is_refused()
+
+
+async def test_cancelled_while_it_waits_for_records(autojump_clock: MockClock) -> None:
+    """All that was handed out is committed: it goes on with the same consumer."""
+    async with plant() as here:
+        for start in range(0, COUNT, 10):
+            async with here.running():
+                feed(here, start, start + 10)
+                await here.all_there(start + 10)
+
+
+async def test_after_an_error_of_the_program(autojump_clock: MockClock) -> None:
+    """What it had in hand is read again with the same consumer."""
+    async with plant() as here:
+
+        async def transform(batch: AnyBatch, tx: Any) -> None:
+            await here.transform(batch, tx)
+            if b"10" in batch.values:
+                raise ValueError("ten")
+
+        feed(here)
+        with pytest.raises(ValueError, match="ten"):
+            await raftmq.exactly_once(here.mq, here.consumer, transform, max_records=3)
+        async with here.running():
+            await here.all_there()
+
+
+# -- What transform does --------------------------------------------------------------------------
 
 
 async def test_transform_fails_now_and_then(autojump_clock: MockClock) -> None:
@@ -254,3 +343,15 @@ async def test_mistakes(autojump_clock: MockClock) -> None:
             await here.here.give(2, "other")
             with pytest.raises(InvalidTransaction, match='commit="batch"'):
                 await raftmq.exactly_once(here.mq, consumer, here.transform)
+
+
+async def test_no_member(autojump_clock: MockClock) -> None:
+    """Nothing would keep a late commit of an earlier process out: it is refused before anything is
+    opened, with both ways out."""
+    async with plant() as here:
+        options = {"assign": [("orders", 0)], "delivery": "exactly_once"}
+        async with here.here.consumer("other", **options) as consumer:
+            words = r"name topics instead.*a transaction_id"
+            with pytest.raises(InvalidConfig, match=words), trio.fail_after(9):
+                await raftmq.exactly_once(here.mq, consumer, here.transform)
+        assert not here.coordinator.rows
