@@ -328,7 +328,11 @@ class _Loop:
     async def _go_back(self, turn: _Turn, before: _Turn | None, problem: Exception) -> None:
         """Abort, and read again what does not count; or raise what ends it all."""
         if turn.tx.state != "ready":  # it was entered
-            await turn.tx.__aexit__(type(problem), problem, None)
+            try:
+                await turn.tx.__aexit__(type(problem), problem, None)
+            # Which says more than the broker that has refused a record.
+            except (TransactionAborted, ProducerFenced) as error:
+                problem = error
         turn.release(problem)
         aborted = [turn]
         # What ends it all in `before` is that nobody knows what became of it.

@@ -133,6 +133,28 @@ async def test_aborted_by_others(autojump_clock: MockClock) -> None:
         assert not all(here.coordinator.decided.values())
 
 
+async def test_aborted_by_others_while_it_is_filled(autojump_clock: MockClock) -> None:
+    """Seen in the refusal of a record, whose broker does not know why: it is done again, too."""
+    async with plant() as here:
+        is_first = True
+
+        async def transform(batch: AnyBatch, tx: Any) -> None:
+            nonlocal is_first
+            await here.transform(batch, tx)
+            if is_first:
+                is_first = False
+                await tx.send("results", "in vain")
+                for row in here.coordinator.rows.values():
+                    here.coordinator.decide(row, is_committed=False, reason=AbortReason.OPERATOR)
+                produces = here.here.world.brokers[1].produces
+                produces += [refused(ErrorCode.TRANSACTION_ABORTABLE)]
+                await tx.send("results", "refused")
+
+        async with here.running(transform, max_records=3):
+            feed(here)
+            await here.all_there()
+
+
 async def test_requests_fail(autojump_clock: MockClock) -> None:
     """Records are refused, answers to ends are lost, groups refuse."""
     random = Random(5)
