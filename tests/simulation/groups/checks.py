@@ -2,7 +2,8 @@
 
 Owns the promises to programs: no two members work on one partition, offsets are committed by
 current members only, and by each in order, a generation has one assignment, which is saved before
-any member gets it; each request is answered once.
+any member gets it; each request is answered once; what a transaction commits was read by nobody
+since (`transactions.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from raftmq.wire.bodies import Body
     from tests.simulation.groups.asks import Ask, Commit
     from tests.simulation.groups.process import Process
+    from tests.simulation.groups.transactions import End, Reading
 
 Who = tuple[bool, str]
 
@@ -43,13 +45,15 @@ def who(member: GroupMemberRecord) -> Who:
 class Checks:
     """Attributes:
     plans: what stood in the metadata, by generation.
-    commits, handed_out: how much was seen.
+    commits, ends, handed_out: how much was seen.
     """
 
     def __init__(self) -> None:
         self._saved_by: dict[int, int] = {}
         self._committed: dict[str, int] = {}  # the last number of each member
         self.plans: dict[int, dict[Who, bytes]] = {}
+        self._readings: dict[Key, Reading] = {}  # the last one that has begun
+        self.ends = 0
         self.commits = self.handed_out = self.returns = self._handed_generation = 0
 
     def on_saved(self, group: GroupState, slot_epoch: int) -> None:
@@ -72,6 +76,17 @@ class Checks:
             demand(before <= commit.number, f"{commit} goes back behind number {before}")
             self._committed[commit.member_id] = commit.number
         self.commits += 1
+
+    def on_read(self, reading: Reading) -> None:
+        """It has its offset, as the quorum has it now."""
+        self._readings[reading.key] = reading
+
+    def on_end(self, end: End) -> None:
+        """A transaction is committed with these offsets: nobody has read from before them since."""
+        for reading in end.readings:
+            last = self._readings[reading.key]
+            demand(last is reading, f"X: {end}: since then {last} has begun")
+        self.ends += 1
 
     def on_answer(self, ask: Ask, body: Body, *, is_put_out: bool) -> None:
         """A coordinator answers so, whether or not the answer arrives."""

@@ -23,6 +23,7 @@ from raftmq.broker.groups.members import Members
 from raftmq.broker.groups.phases import Phase
 from raftmq.broker.groups.rebalance import GroupRebalance
 from tests.simulation.groups import client_bugs as members
+from tests.simulation.groups import transactions
 from tests.simulation.groups.plan import SECONDS
 from tests.simulation.groups.world import drawn_world
 from tests.simulation.planting import Case, Patch, PlantedBugs, main
@@ -255,6 +256,35 @@ def the_past_is_not_loaded(patch: Patch) -> None:
     patch.setattr(Group, "loaded", classmethod(begin_anew))
 
 
+# -- transactions ------------------------------------------------------------------------------
+
+
+def a_lost_partition_comes_back_in_its_generation(patch: Patch) -> None:
+    """A follower that joins a stable group again is told the same, whatever it has lost."""
+    patch.setattr(GroupRebalance, "has_asked", lambda self, member: member.member_id == self.leader)
+
+
+def a_return_is_told_before_it_is_saved(patch: Patch) -> None:
+    """To a process that asks again while it waits."""
+    on_member = Joins._on_member
+
+    def tell_at_once(self: Joins, join: Join, member: MemberState) -> None:
+        is_stable = self._rebalance.phase is Phase.STABLE
+        if is_stable and not self._rebalance.has_asked(member):
+            self._withdraw(member, join.now)
+            self._update(member, join)
+            self._tell_again(member, join)
+        else:
+            on_member(self, join, member)
+
+    patch.setattr(Joins, "_on_member", tell_at_once)
+
+
+def a_transaction_names_what_a_join_was_told(patch: Patch) -> None:
+    """That generation may never be saved."""
+    patch.setattr(transactions, "generation_of", lambda membership: membership.generation)
+
+
 SAVES = ("slow_saves", "come", "leave")
 BROKEN = ("refuse_saves", "come", "leave")
 MOVES = ("crash_coordinator", "restart", "move")
@@ -283,6 +313,9 @@ FAULTS: dict[Callable[[Patch], None], tuple[str, ...]] = {
     a_retry_is_not_noticed: ("cut", "come", "leave"),
     the_leader_may_not_ask: ("grow",),
     the_past_is_not_loaded: (),
+    a_lost_partition_comes_back_in_its_generation: ("mute", "pause", *MOVES),
+    a_return_is_told_before_it_is_saved: ("slow_saves", "restart", "cut", *MOVES),
+    a_transaction_names_what_a_join_was_told: (*MOVES, "come", "slow_saves"),
     assignors_are_forgotten: ("come", "move"),
     members.sessions_count_from_the_answer: LOST,
     members.silence_takes_nothing: LOST,

@@ -81,7 +81,7 @@ class Process:
 
     def start(self) -> None:
         self.tell(self.membership.start)
-        self.program.start()
+        self.program.begin()
 
     def kill(self) -> None:
         self.is_up, self.is_paused = False, False

@@ -14,6 +14,7 @@ from raftmq.errors import ErrorCode, RebalanceInProgress, error_for
 from raftmq.wire.bodies import ABSENT
 from tests.simulation.groups.asks import Commit, Committed
 from tests.simulation.groups.checks import demand
+from tests.simulation.groups.transactions import Transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -37,6 +38,9 @@ class Program:
         self._view: set[Key] = set()
         self._revoking: Revoke | None = None
         self._commits = 0
+        self._transactions = Transactions(
+            process, process.world.chance(f"transactions of {process.name}")
+        )
 
     def works_on(self, now: float) -> frozenset[Key]:
         """By its own clock."""
@@ -55,6 +59,7 @@ class Program:
         if isinstance(effect, Assign):
             demand(self._view.isdisjoint(keys), f"{self._process}: {effect} is assigned already")
             self._view.update(keys)
+            self._transactions.on_assigned(keys)
             return
         demand(self._view.issuperset(keys), f"{self._process}: {effect}, and was not assigned")
         if isinstance(effect, Revoke):
@@ -70,6 +75,7 @@ class Program:
 
     def _let_go(self, keys: Iterable[Key]) -> None:
         self._view.difference_update(keys)
+        self._transactions.on_let_go(keys)
         if self._revoking is not None and self._view.isdisjoint(self._revoking.partitions):
             self._revoking = None
 
@@ -95,6 +101,10 @@ class Program:
     def start(self) -> None:
         seconds = self._plan.commit_seconds * (0.5 + self._chance.random())
         self._after(seconds, self._work)
+
+    def begin(self) -> None:
+        self.start()
+        self._transactions.start()
 
     def hang(self) -> None:
         self.is_hung = True

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.client.group.planning import decode_assignment
+from raftmq.metadata.apply import transactions as rules
+from raftmq.metadata.apply.draft import Draft
 from raftmq.metadata.commands import (
     AssignSlot,
     CommitOffsets,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.image import GroupState, SlotState
     from tests.simulation.groups.asks import Commit
     from tests.simulation.groups.process import Process
+    from tests.simulation.groups.transactions import End
     from tests.simulation.groups.world import World
 
 SLOT = slot_of(GROUP)
@@ -68,6 +71,14 @@ class Quorum:
         if isinstance(result, OffsetsCommitted):
             self._world.checks.on_commit(commit, before)
         return result
+
+    def end(self, end: End) -> None:
+        """The offsets of a transaction, at the moment in which it is decided."""
+        refusal = rules._member_refusal(Draft(self._image, 0), end.offsets)
+        outcome = "committed" if refusal is None else refusal.message
+        self._world.timeline.say(f"quorum: {end}: {outcome}")
+        if refusal is None:
+            self._world.checks.on_end(end)
 
     def _commit(self, command: AnyCommand) -> AnyResult:
         self._image, result = apply_next(self._image, command)

@@ -280,7 +280,7 @@ class World:
         return (
             f"seed {self.seed}: {len(self.processes)} processes, {plan.member.assignors},"
             f" {len(checks.plans)} generations saved, {checks.handed_out} parts,"
-            f" {checks.returns} returns, {checks.commits} commits,"
+            f" {checks.returns} returns, {checks.commits} commits, {checks.ends} ends,"
             f" {self.nemesis.counts.total()} faults, slot epoch {self.quorum.slot.epoch},"
             f" settled in {self.heal_seconds:.1f} s, {self.timeline.digest[:16]}"
         )
