@@ -108,7 +108,16 @@ _ALL = (
         (*HALF, "precommitted-read", "stuck-transaction"),
         _transactions("kill", seconds=30.0),
     ),
-    Bug(transactions.forgets_before_marker_is_committed, HALF, _transactions("partition", "kill")),
+    # The leader appends a marker that one follower cannot fetch, and dies before that follower has
+    # left the ISR.
+    Bug(
+        transactions.forgets_before_marker_is_committed,
+        HALF,
+        msgspec.structs.replace(
+            _transactions("partition", "kill", seconds=240.0),
+            whom=("leader", "leader-from-one-follower"),
+        ),
+    ),
     Bug(
         transactions.settled_by_deposed_leader,
         HALF,
