@@ -108,15 +108,11 @@ _ALL = (
         (*HALF, "precommitted-read", "stuck-transaction"),
         _transactions("kill", seconds=30.0),
     ),
-    # The leader appends a marker that one follower cannot fetch, and dies before that follower has
-    # left the ISR.
+    # A leader whose packets are late has appended a marker that no follower has, and dies.
     Bug(
         transactions.forgets_before_marker_is_committed,
         HALF,
-        msgspec.structs.replace(
-            _transactions("partition", "kill", seconds=240.0),
-            whom=("leader", "leader-from-one-follower"),
-        ),
+        msgspec.structs.replace(_transactions("packets", "kill", seconds=240.0), whom=("leader",)),
     ),
     Bug(
         transactions.settled_by_deposed_leader,
