@@ -108,17 +108,6 @@ _ALL = (
         (*HALF, "precommitted-read", "stuck-transaction"),
         _transactions("kill", seconds=30.0),
     ),
-    # A leader whose packets are late has appended a marker that no follower has, and dies.
-    Bug(
-        transactions.forgets_before_marker_is_committed,
-        HALF,
-        msgspec.structs.replace(_transactions("packets", "kill", seconds=240.0), whom=("leader",)),
-    ),
-    Bug(
-        transactions.settled_by_deposed_leader,
-        HALF,
-        _transactions("partition", "pause", "kill"),
-    ),
     Bug(
         transactions.offsets_by_old_generation,
         ("duplicate-effect", "torn-transaction", "lost-transaction-offset"),
