@@ -14,7 +14,8 @@ import atexit
 import os
 import time
 from contextlib import suppress
-from threading import TIMEOUT_MAX, Lock, Thread, current_thread
+from math import inf
+from threading import Lock, Thread, current_thread
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, TypeVarTuple
 
 import trio
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
     from typing import Self
+
+WAIT_SECONDS_MAX = 1.0  # without looking for signals
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -114,9 +117,13 @@ class LoopCall(Generic[T]):
 
     def wait(self, seconds_max: float | None) -> bool:
         """Whether there is an outcome within that time; None: wait for ever."""
-        if not self.is_done:
-            seconds = -1 if seconds_max is None else min(seconds_max, TIMEOUT_MAX)
-            self._latch.acquire(timeout=seconds)
+        end = inf if seconds_max is None else time.monotonic() + seconds_max
+        while not self.is_done:
+            # In slices: a signal that comes just before a thread begins to wait does not end its
+            # wait, and Ctrl-C would wait for the answer.
+            seconds = min(end - time.monotonic(), WAIT_SECONDS_MAX)
+            if seconds <= 0 or self._latch.acquire(timeout=seconds):
+                break
         return self.is_done
 
     def result(self) -> T:
