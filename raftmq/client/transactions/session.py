@@ -255,7 +255,7 @@ class TransactionSession:
             except TimeoutError:
                 machine.refuse(RebalanceInProgress("the group has not said whose they are"))
                 return
-            except RaftmqError as error:  # the partition is another member's
+            except RaftmqError as error:  # the partition is another member's, for example
                 machine.refuse(error)
                 return
             except BaseException:  # cancelled: nothing was asked yet

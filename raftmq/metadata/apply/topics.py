@@ -18,8 +18,12 @@ from raftmq.metadata.apply.assignments import assignments_refusal, put_partition
 from raftmq.metadata.commands import Done, PartitionId, Refused
 from raftmq.metadata.election import min_isr_of, with_min_isr
 from raftmq.metadata.image import TopicState
-from raftmq.model import Durability
-from raftmq.topic_config import TOPIC_KEYS, parse_topic_config, topic_name_problem
+from raftmq.topic_config import (
+    TOPIC_KEYS,
+    is_page_cached,
+    parse_topic_config,
+    topic_name_problem,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +62,7 @@ def create_topic(draft: Draft, command: CreateTopic) -> AnyResult:
         partition_count=len(command.assignments),
         configs=_in_order(command.configs),
         config_epoch=draft.version,
-        trusts_page_cache=_trusts_page_cache(command.configs),
+        trusts_page_cache=is_page_cached(command.configs),
     )
     draft.put_topic(topic)
     put_partitions(draft, topic.topic_id, command.assignments)
@@ -116,7 +120,7 @@ def alter_topic_config(draft: Draft, command: AlterTopicConfig) -> AnyResult:
                 topic,
                 configs=_in_order(kept),
                 config_epoch=draft.version,
-                trusts_page_cache=topic.trusts_page_cache or _trusts_page_cache(kept),
+                trusts_page_cache=topic.trusts_page_cache or is_page_cached(kept),
             )
         )
         _follow_min_isr(draft, topic, kept)
@@ -180,13 +184,6 @@ def _config_refusal(draft: Draft, configs: Mapping[str, str]) -> Refused | None:
 def _in_order(configs: Mapping[str, str]) -> dict[str, str]:
     """A copy in the order of its keys: equal configurations have equal bytes in a snapshot."""
     return dict(sorted(configs.items()))
-
-
-def _trusts_page_cache(configs: Mapping[str, str]) -> bool:
-    """Whether records may be acknowledged unsynced. `TopicState` keeps it once it was true, as
-    records from that time may be unsynced still.
-    """
-    return parse_topic_config(configs).durability == Durability.PAGE_CACHE
 
 
 def _follow_min_isr(draft: Draft, before: TopicState, configs: Mapping[str, str]) -> None:

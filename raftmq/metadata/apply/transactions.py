@@ -387,10 +387,9 @@ def _unsettled(
 
 
 def _groups_refusal(draft: Draft, groups: tuple[TransactionOffsets, ...]) -> Refused | None:
-    """Why one of the groups does not take the offsets, as of this command. Members
-    name the generation of their newest assignment, which is saved before it is told: the next owner
-    of a partition reads what was committed before, and what comes after is refused here (decision
-    0021).
+    """Why one of the groups does not take the offsets, as of this command. Members name the
+    generation of their newest assignment, which is saved before it is told: the next owner of a
+    partition reads what was committed before, and what comes after is refused here (decision 0021).
     """
     for each in groups:
         refusal = _member_refusal(draft, each)

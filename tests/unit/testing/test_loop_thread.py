@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from raftmq.errors import Closed
+from raftmq.sync import loop
 from raftmq.sync.loop import LoopThread
 
 if TYPE_CHECKING:
@@ -185,6 +186,22 @@ def test_an_interrupt_while_it_is_opened() -> None:
     @asynccontextmanager
     async def never() -> AsyncIterator[None]:
         interrupt()
+        await trio.sleep_forever()
+        yield
+
+    with pytest.raises(KeyboardInterrupt), LoopThread(NAME, never):
+        pytest.fail("it was opened")
+    assert not is_running()
+
+
+def test_an_interrupt_that_ends_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where it comes just before the wait begins: here another thread gets the signal, and the
+    one that waits has to look for it."""
+    monkeypatch.setattr(loop, "WAIT_SECONDS_MAX", 0.01)
+
+    @asynccontextmanager
+    async def never() -> AsyncIterator[None]:
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         await trio.sleep_forever()
         yield
 

@@ -213,6 +213,21 @@ async def test_a_generation_later(autojump_clock: MockClock) -> None:
                 await before[1 - kept].take(newer_than=generation)
 
 
+async def test_between_join_and_sync(autojump_clock: MockClock) -> None:
+    """It still has its partition, and was told of a generation that is not saved: the number may
+    be used again, for another one (A11.3)."""
+    async with grouped(1) as here:
+        here.append(0, *NINE)
+        async with here.consumer("a", **EXACTLY_ONCE) as c:
+            done = progress(c, await anext(c.batches(max_records=1)))
+            generation = (await done.take()).generation
+            here.delay_quorum(2.0)
+            here.begin("b", **EXACTLY_ONCE)
+            await until(lambda: c.generation > generation)
+            assert here.saved().generation == generation
+            assert (await done.take()).generation == generation
+
+
 async def test_partitions_of_ones_own_choice(autojump_clock: MockClock) -> None:
     """With `assign` there is no member, and no generation to wait for."""
     async with grouped(1) as here:

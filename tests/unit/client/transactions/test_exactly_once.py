@@ -50,6 +50,11 @@ class Plant(NamedTuple):
         for value in batch.values:
             await tx.enqueue("results", value)
 
+    async def fail_at_ten(self, batch: AnyBatch, tx: Any) -> None:
+        await self.transform(batch, tx)
+        if b"10" in batch.values:
+            raise ValueError("ten")
+
     @asynccontextmanager
     async def running(self, transform: Any = None, **options: Any) -> AsyncIterator[None]:
         """Until the block ends."""
@@ -261,15 +266,9 @@ async def test_cancelled_while_it_waits_for_records(autojump_clock: MockClock) -
 async def test_after_an_error_of_the_program(autojump_clock: MockClock) -> None:
     """What it had in hand is read again with the same consumer."""
     async with plant() as here:
-
-        async def transform(batch: AnyBatch, tx: Any) -> None:
-            await here.transform(batch, tx)
-            if b"10" in batch.values:
-                raise ValueError("ten")
-
         feed(here)
         with pytest.raises(ValueError, match="ten"):
-            await raftmq.exactly_once(here.mq, here.consumer, transform, max_records=3)
+            await raftmq.exactly_once(here.mq, here.consumer, here.fail_at_ten, max_records=3)
         async with here.running():
             await here.all_there()
 
@@ -299,10 +298,9 @@ async def test_a_batch_that_always_fails(autojump_clock: MockClock) -> None:
         tries = list[int]()
 
         async def transform(batch: AnyBatch, tx: Any) -> None:
-            await here.transform(batch, tx)
             if b"10" in batch.values:
                 tries.append(batch.base_offset)
-                raise ValueError("ten")
+            await here.fail_at_ten(batch, tx)
 
         feed(here)
         with pytest.raises(ValueError, match="ten") as caught:
@@ -319,16 +317,11 @@ async def test_poison(autojump_clock: MockClock) -> None:
     """It goes elsewhere, in a transaction with its offsets; all others have their result."""
     async with plant() as here:
 
-        async def transform(batch: AnyBatch, tx: Any) -> None:
-            await here.transform(batch, tx)
-            if b"10" in batch.values:
-                raise ValueError("ten")
-
         async def bury(batch: AnyBatch, tx: Any) -> None:
             for value in batch.values:
                 await tx.send("results", b"dead " + value)
 
-        async with here.running(transform, max_records=1, on_poison=bury):
+        async with here.running(here.fail_at_ten, max_records=1, on_poison=bury):
             feed(here)
             await until(lambda: len(here.results()) >= COUNT)
             await trio.sleep(1)
