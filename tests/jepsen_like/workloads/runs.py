@@ -55,20 +55,20 @@ def a_bench(bootstrap: str, **options: Any) -> Bench:
 
 
 @asynccontextmanager
-async def running(workload: Workload) -> AsyncIterator[None]:
+async def running(workload: Workload, *, seconds_max: float = 30) -> AsyncIterator[None]:
     """Clients, for as long as the block takes; prepared before."""
     await workload.prepare()
     stop = trio.Event()
-    with trio.fail_after(30):
+    with trio.fail_after(seconds_max):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(workload.run, stop)
             yield
             stop.set()
 
 
-async def wait_until(is_so: Callable[[], bool]) -> None:
+async def wait_until(is_so: Callable[[], bool], *, seconds_max: float = 10) -> None:
     """What happens in other tasks and threads tells nobody."""
-    with trio.fail_after(10):
+    with trio.fail_after(seconds_max):
         while not is_so():  # noqa: ASYNC110
             await trio.sleep(0.02)
 
