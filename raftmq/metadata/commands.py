@@ -405,8 +405,19 @@ class SettledTransaction(Value, frozen=True):
     partitions: tuple[tuple[bytes, int], ...]
 
 
+class SharedEnd(Value, frozen=True):
+    """What the end of a version says besides: whose versions these are, and its members that count,
+    as bits: member n is bit n % 8 of byte n // 8. All others are aborted.
+    """
+
+    lineage: str
+    numbers: bytes = b""
+
+
 class TransactionEnd(Value, frozen=True):
-    """Commit or abort the transaction (producer_id, producer_epoch) of `transaction_id`."""
+    """Commit or abort the transaction (producer_id, producer_epoch) of `transaction_id`; of a
+    shared one the block of its members, -1: none of them has written anything, and epoch 0.
+    """
 
     transaction_id: str
     producer_id: int
@@ -420,6 +431,7 @@ class TransactionEnd(Value, frozen=True):
     partitions: tuple[tuple[bytes, int], ...] = ()  # in which it has records
     groups: tuple[TransactionOffsets, ...] = ()
     settled: tuple[SettledTransaction, ...] = ()  # of older commits of this id: to be forgotten
+    shared: SharedEnd | None = None  # None also where a block is aborted by whom it holds up
 
 
 class EndTransactions(Command, frozen=True, tag=26):
@@ -460,13 +472,34 @@ class DeleteTransactions(Command, frozen=True, tag=28):
     with_unsettled: bool = False
 
 
+class TransactionJoin(Value, frozen=True):
+    """One more member for a version of a shared transaction."""
+
+    transaction_id: str
+    lineage: str
+    version: int
+    timeout_ms: int  # of the version, if this opens it
+    is_ephemeral: bool = False
+
+
+class JoinTransactions(Command, frozen=True, tag=29):
+    """Members join versions of one slot: each join is answered, or refused, by itself. A repeated
+    one gets another number, which is as good: one under which nothing is written does no harm.
+    """
+
+    slot: int
+    slot_epoch: int
+    joins: tuple[TransactionJoin, ...]
+    changed_at_ms: int = 0
+
+
 AnyCommand: TypeAlias = (
     RegisterBroker | FenceBroker | UnfenceBroker | BeginControlledShutdown | UnregisterBroker
     | ReviewPartitions | FinishReview | CreateTopic | DeleteTopic | AddPartitions
     | AlterTopicConfig | AlterPartition | ReassignPartition | ElectLeader | AllocateProducerIds
     | AssignSlot | SaveGroup | CommitOffsets | DeleteGroup | DeleteOffsets | SetFeatureLevel
     | ReportDamage | RaiseLogStart | OpenTransaction | EndTransactions | ForgetSettled
-    | DeleteTransactions
+    | DeleteTransactions | JoinTransactions
 )  # fmt: skip
 
 
@@ -580,9 +613,29 @@ class TransactionsEnded(Result, frozen=True, tag=8):
     outcomes: tuple[EndOutcome, ...] = ()
 
 
+class JoinOutcome(Value, frozen=True):
+    """The number of a member: its producer id is `block + number`, in epoch 0. With `is_done` the
+    version was committed before, and there is none; with a `code` it was refused.
+    """
+
+    code: ErrorCode = ErrorCode.NONE
+    message: str = ""
+    is_done: bool = False
+    count: int = NO_VERSION  # rows of a version that was committed before, where they are known
+    block: int = -1
+    number: int = -1
+    timeout_ms: int = 0  # of the version
+
+
+class TransactionsJoined(Result, frozen=True, tag=9):
+    """`outcomes`: in the order of the joins."""
+
+    outcomes: tuple[JoinOutcome, ...]
+
+
 AnyResult: TypeAlias = (
     Done | Refused | BrokerRegistered | PartitionAltered | ProducerIdBlock | OffsetsCommitted
-    | TransactionOpened | TransactionsEnded
+    | TransactionOpened | TransactionsEnded | TransactionsJoined
 )  # fmt: skip
 
 

@@ -133,6 +133,10 @@ class CommittedOffset(Value, frozen=True):
     committed_at_ms: int = 0
 
 
+# Members of one version, and producer ids of a block: so a producer id says in which block it is.
+MEMBERS_MAX = 8_192
+
+
 class TransactionDecision(Value, frozen=True):
     """What became of a transaction; answers a retry of its end."""
 
@@ -148,17 +152,37 @@ class UnsettledCommit(Value, frozen=True):
 
     Attributes:
         decided_at: the version of the metadata that decided it.
+        numbers: of a shared one: its members that count, as bits (`SharedEnd`); `producer_id` is
+            their block then.
     """
 
     producer_id: int
     producer_epoch: int
     partitions: tuple[tuple[bytes, int], ...]
     decided_at: int
+    numbers: bytes = b""
+
+
+class SharedVersions(Value, frozen=True):
+    """Of a transaction id whose versions many producers write, its members, each under a producer
+    id of its own: block + number, in epoch 0.
+
+    Attributes:
+        lineage: whose versions these are: numbers that begin again are another lineage's.
+        open_version: -1: none is open.
+        block: the first of `MEMBERS_MAX` producer ids, all of this opening of that version.
+        joined: how many of them were given out.
+    """
+
+    lineage: str
+    open_version: int = NO_VERSION
+    block: int = -1
+    joined: int = 0
 
 
 class TransactionState(Value, frozen=True):
     """A transaction id. (producer_id, producer_epoch) is its present transaction, or the next one:
-    whether a log has records of it is known by that log alone.
+    whether a log has records of it is known by that log alone. Of a `shared` one both are -1.
     """
 
     producer_id: int
@@ -172,10 +196,15 @@ class TransactionState(Value, frozen=True):
     last_count: int = NO_VERSION  # of that version
     settling: tuple[UnsettledCommit, ...] = ()  # the oldest first
     changed_at_ms: int = 0
+    shared: SharedVersions | None = None
 
     def producer_ids(self) -> frozenset[int]:
-        """Those of its present transaction and of commits that are not settled yet."""
-        return frozenset([self.producer_id, *(one.producer_id for one in self.settling)])
+        """Those of its present transaction and of commits that are not settled yet; of a shared one
+        the blocks.
+        """
+        present = self.producer_id if self.shared is None else self.shared.block
+        ids = [present, *(one.producer_id for one in self.settling)]
+        return frozenset(each for each in ids if each >= 0)
 
 
 class OriginState(NamedTuple):
@@ -202,6 +231,8 @@ class ChangeKind(IntFlag):
     FEATURE_LEVEL = 128
     # Keys are producer ids: those that the command gave to a transaction id, took from it, or left.
     TRANSACTION = 256
+    # The same of blocks of members.
+    TRANSACTION_BLOCK = 512
 
 
 class TouchedKey(NamedTuple):

@@ -51,6 +51,11 @@ OPEN_MAX = 5_000  # open transactions of one partition, and so of one reply abou
 OVERDUE_MAX = 100  # of a kind in one reply: people look at the first few
 SETTLED_MAX = 10_000  # questions of one request, of all its partitions
 
+MEMBERS_MAX = 8_192  # of one version of a shared transaction; the quorum's rules have the same
+LINEAGE_CHARS_MAX = 255
+
+Lineage: TypeAlias = Annotated[str, Meta(max_length=LINEAGE_CHARS_MAX)]
+MemberNumbers: TypeAlias = Annotated[bytes, Meta(max_length=MEMBERS_MAX // 8)]
 TransactionIds: TypeAlias = Annotated[tuple[TransactionId, ...], Meta(max_length=DESCRIBED_MAX)]
 Reason: TypeAlias = Annotated[int, Meta(ge=0, le=max(AbortReason).value)]
 
@@ -98,13 +103,17 @@ class EndTxn(Request, frozen=True):
     opened the id; empty: a leader whose log is held up, or an operator, who may only abort.
     `partitions`: all those in which it has records. `wait_settled`: answer once all of it can be
     read, at most `timeout_ms` later.
+
+    Of a version of a shared transaction (`lineage` is not None): `producer_id` is the block of its
+    members, -1: none has written anything; the epoch is 0; `numbers`: the members that count, as
+    bits, member n is bit n % 8 of byte n // 8. All others are aborted by the commit.
     """
 
     api_key = 26
     reply = EndTxnReply
 
     transaction_id: TransactionId
-    producer_id: Natural
+    producer_id: NaturalOrAbsent
     producer_epoch: ProducerEpoch
     is_commit: bool
     owner: Owner = b""
@@ -117,11 +126,49 @@ class EndTxn(Request, frozen=True):
     groups: Annotated[tuple[GroupOffsets, ...], Meta(max_length=TRANSACTION_GROUPS_MAX)] = ()
     wait_settled: bool = False
     timeout_ms: Milliseconds = TIMEOUT_MS
+    lineage: Lineage | None = None
+    numbers: MemberNumbers = b""
+
+
+class JoinTransactionReply(Body, frozen=True):
+    """The member writes as producer `block + number`, in epoch 0. With `is_done` the version was
+    committed before, and there is no number; `count`: its rows, -1: not known.
+    """
+
+    error: ErrorNumber = ErrorCode.NONE
+    message: ErrorMessage = ""
+    is_done: bool = False
+    count: NaturalOrAbsent = ABSENT
+    block: NaturalOrAbsent = ABSENT
+    number: NaturalOrAbsent = ABSENT
+    transaction_timeout_ms: Milliseconds = 0
+
+
+class JoinTransaction(Request, frozen=True):
+    """Asks the coordinator of a shared transaction for one more member of a version. Repeated, it
+    gives another number, which does no harm.
+
+    `lineage`: whose versions these are; another one is refused. A lower version that is open is
+    aborted; under a higher one this is refused with PRODUCER_FENCED.
+    """
+
+    api_key = 1013
+    reply = JoinTransactionReply
+
+    transaction_id: TransactionId
+    lineage: Lineage
+    transaction_version: Natural
+    transaction_timeout_ms: Milliseconds = 60_000
+    is_ephemeral: bool = False
+    timeout_ms: Milliseconds = TIMEOUT_MS
 
 
 class CommittedTransaction(Body, frozen=True):
+    """`producer_ids`: of a shared one, how many there are from `producer_id` on: its block."""
+
     producer_id: Natural
     producer_epoch: ProducerEpoch
+    producer_ids: Annotated[int, Meta(ge=1, le=MEMBERS_MAX)] = 1
 
 
 class PartitionToSettle(Body, frozen=True):
@@ -159,8 +206,9 @@ class TransactionsSettled(Request, frozen=True):
 
 
 class TransactionDescribed(Body, frozen=True):
-    """(producer_id, producer_epoch): the present transaction, or the next one. `last_*`: of the
-    newest decision; `last_epoch` is -1 before the first.
+    """(producer_id, producer_epoch): the present transaction, or the next one; of a shared one the
+    block of the version that is open, or -1. `last_*`: of the newest decision; `last_epoch` is -1
+    before the first. `lineage`: None where it is not shared.
     """
 
     transaction_id: TransactionId
@@ -181,6 +229,9 @@ class TransactionDescribed(Body, frozen=True):
         tuple[TopicPartition, ...], Meta(max_length=TRANSACTION_PARTITIONS_MAX)
     ] = ()
     changed_at_ms: Timestamp = ABSENT
+    lineage: Lineage | None = None
+    open_version: NaturalOrAbsent = ABSENT
+    joined: Natural = 0  # members of the version that is open
 
 
 class DescribeTransactionsReply(Body, frozen=True):
