@@ -17,7 +17,7 @@ from raftmq.errors import (
     RaftmqError,
 )
 from raftmq.metadata.apply.groups import OFFSET_METADATA_BYTES_MAX
-from raftmq.metadata.apply.transactions import ENDS_MAX, OFFSETS_MAX
+from raftmq.metadata.apply.transaction_checks import ENDS_MAX, OFFSETS_MAX
 from raftmq.metadata.commands import (
     EndOutcome,
     EndTransactions,

@@ -14,7 +14,7 @@ import trio
 
 from raftmq.broker.groups.batches import LoneCommand
 from raftmq.errors import RaftmqError
-from raftmq.metadata.apply.transactions import TRANSACTIONS_MAX
+from raftmq.metadata.apply.transaction_checks import TRANSACTIONS_MAX
 from raftmq.metadata.commands import NO_VERSION, DeleteTransactions, TransactionSeen
 from raftmq.metadata.image import slot_of
 

@@ -31,7 +31,7 @@ from raftmq.errors import (
     TooManyProducers,
     UnknownTransaction,
 )
-from raftmq.metadata.apply.transactions import TRANSACTIONS_MAX
+from raftmq.metadata.apply.transaction_checks import TRANSACTIONS_MAX
 from raftmq.metadata.commands import (
     DeleteTransactions,
     FeatureLevel,

@@ -13,34 +13,37 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from raftmq.errors import ErrorCode
-from raftmq.metadata.apply.groups import group_name_refusal, offset_refusal, save_offsets
-from raftmq.metadata.apply.limits import partition_refusal
+from raftmq.metadata.apply.groups import save_offsets
+from raftmq.metadata.apply.transaction_checks import (
+    ENDS_MAX,
+    TRANSACTIONS_MAX,
+    form_refusal,
+    has_room,
+    id_refusal,
+    no_producer_ids,
+    slot_refusal,
+    without_settled,
+)
 from raftmq.metadata.commands import (
-    NO_BROKER,
     NO_VERSION,
     Done,
     EndOutcome,
-    FeatureLevel,
-    PartitionId,
     Refused,
     TransactionOpened,
     TransactionsEnded,
 )
 from raftmq.metadata.image import (
     PRODUCER_ID_MAX,
-    SLOT_COUNT,
     TransactionDecision,
     TransactionState,
     UnsettledCommit,
     slot_of,
 )
 from raftmq.metadata.transactions import LAST_EPOCH
-from raftmq.model import TRANSACTION_ID_CHARS_MAX, AbortReason
+from raftmq.model import AbortReason
 from raftmq.wire.bodies import ID_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from raftmq.metadata.apply.draft import Draft
     from raftmq.metadata.commands import (
         AnyResult,
@@ -48,27 +51,9 @@ if TYPE_CHECKING:
         EndTransactions,
         ForgetSettled,
         OpenTransaction,
-        SettledTransaction,
         TransactionEnd,
         TransactionOffsets,
     )
-
-# Each id is about 520 bytes in memory on every node, and in every snapshot.
-TRANSACTIONS_MAX = 100_000
-# Ends of one command: each is about 50 us on the loop of every broker.
-ENDS_MAX = 200
-# Of one transaction. A command with so many blocks the loop of every node for about 10 ms.
-PARTITIONS_MAX = 2_000
-OFFSETS_MAX = 5_000
-GROUPS_MAX = 100
-# Commits of one id that are not settled yet: a coordinator that asks for their settling is behind.
-# Those whose partitions have no leader now do not count: an outage of one topic must not stop the
-# others; up to the second limit, which bounds the memory of an id.
-UNSETTLED_MAX = 64
-UNSETTLED_OFFLINE_MAX = 1_000
-# Partitions of all unsettled commits of one id, as its row is encoded at one go for a snapshot:
-# 25 bytes and about 0.2 us each. One commit is taken always.
-UNSETTLED_PARTITIONS_MAX = 20_000
 
 
 def open_transaction(draft: Draft, command: OpenTransaction) -> AnyResult:
@@ -83,7 +68,7 @@ def open_transaction(draft: Draft, command: OpenTransaction) -> AnyResult:
     6. Else what is open is aborted, and the next epoch begins.
     """
     name = command.transaction_id
-    refusal = _id_refusal(draft, name, slot_of(name), command.slot_epoch)
+    refusal = id_refusal(draft, name, slot_of(name), command.slot_epoch)
     if refusal is not None:
         return refusal
     if len(command.owner) != ID_BYTES:
@@ -119,7 +104,7 @@ def open_transaction(draft: Draft, command: OpenTransaction) -> AnyResult:
 
 def end_transactions(draft: Draft, command: EndTransactions) -> AnyResult:
     """Each end is decided or refused by itself: they come from different producers."""
-    refusal = _slot_refusal(draft, command.slot, command.slot_epoch)
+    refusal = slot_refusal(draft, command.slot, command.slot_epoch)
     if refusal is not None:
         return refusal
     if len(command.ends) > ENDS_MAX:
@@ -131,14 +116,14 @@ def end_transactions(draft: Draft, command: EndTransactions) -> AnyResult:
 
 def forget_settled(draft: Draft, command: ForgetSettled) -> AnyResult:
     """What is not there any more is skipped, so a retry succeeds."""
-    refusal = _slot_refusal(draft, command.slot, command.slot_epoch)
+    refusal = slot_refusal(draft, command.slot, command.slot_epoch)
     if refusal is not None:
         return refusal
     for name, settled in ((one.transaction_id, one.settled) for one in command.transactions):
         state = draft.transaction(name)
         if state is None or slot_of(name) != command.slot:  # deleted since; or a faulty sender
             continue
-        rest = _unsettled(state.settling, settled)
+        rest = without_settled(state.settling, settled)
         if rest != state.settling:
             draft.put_transaction(name, replace(state, settling=rest))
     return Done()
@@ -146,7 +131,7 @@ def forget_settled(draft: Draft, command: ForgetSettled) -> AnyResult:
 
 def delete_transactions(draft: Draft, command: DeleteTransactions) -> AnyResult:
     """Those that have changed since they were seen stay."""
-    refusal = _slot_refusal(draft, command.slot, command.slot_epoch)
+    refusal = slot_refusal(draft, command.slot, command.slot_epoch)
     if refusal is not None:
         return refusal
     for seen in command.seen:
@@ -171,7 +156,7 @@ def _open_new(draft: Draft, command: OpenTransaction) -> AnyResult:
         )
         return Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message)
     if draft.next_producer_id > PRODUCER_ID_MAX:
-        return _no_producer_ids()
+        return no_producer_ids()
     state = TransactionState(
         producer_id=draft.next_producer_id,
         producer_epoch=0,
@@ -212,7 +197,7 @@ def _end(
     6. Decided.
     """
     name = end.transaction_id
-    refusal = _id_refusal(draft, name, command.slot, command.slot_epoch) or _form_refusal(end)
+    refusal = id_refusal(draft, name, command.slot, command.slot_epoch) or form_refusal(end)
     if refusal is not None:
         return EndOutcome(place, refusal.code, refusal.message)
     state = draft.transaction(name)
@@ -261,8 +246,8 @@ def _refused(
         return None
     if (refusal := _groups_refusal(draft, end.groups)) is not None:  # case 4
         return EndOutcome(place, refusal.code, f"transaction {name}: {refusal.message}")
-    settling = _unsettled(state.settling, end.settled)
-    if end.partitions and not _has_room(draft, settling, len(end.partitions)):  # case 5
+    settling = without_settled(state.settling, end.settled)
+    if end.partitions and not has_room(draft, settling, len(end.partitions)):  # case 5
         message = f"transaction {name}: {len(settling)} commits are not settled yet"
         return EndOutcome(place, ErrorCode.CONCURRENT_TRANSACTIONS, message)
     return None
@@ -272,7 +257,7 @@ def _decide(
     draft: Draft, command: EndTransactions, place: int, end: TransactionEnd, state: TransactionState
 ) -> EndOutcome | None:
     """The outcome that is told, or None if it is the usual one."""
-    state = replace(state, settling=_unsettled(state.settling, end.settled))
+    state = replace(state, settling=without_settled(state.settling, end.settled))
     reason = AbortReason.NONE if end.is_commit else end.reason
     after = _decided(draft, state, is_committed=end.is_commit, reason=reason, version=end.version)
     after = replace(after, changed_at_ms=command.changed_at_ms)
@@ -348,39 +333,11 @@ def _repeated(
     return replace(outcome, producer_id=state.producer_id, producer_epoch=state.producer_epoch)
 
 
-def _has_room(draft: Draft, settling: tuple[UnsettledCommit, ...], wanted: int) -> bool:
-    held = sum(len(commit.partitions) for commit in settling)
-    if settling and held + wanted > UNSETTLED_PARTITIONS_MAX:
-        return False
-    if len(settling) < UNSETTLED_MAX:  # the usual case
-        return True
-    waiting = sum(not _is_offline(draft, commit) for commit in settling)
-    return waiting < UNSETTLED_MAX and len(settling) < UNSETTLED_OFFLINE_MAX
-
-
-def _is_offline(draft: Draft, commit: UnsettledCommit) -> bool:
-    """Whether nobody can settle it now: none of its partitions has a leader."""
-    states = (draft.partition(PartitionId(*each)) for each in commit.partitions)
-    return all(state is not None and state.leader == NO_BROKER for state in states)
-
-
-def _unsettled(
-    settling: tuple[UnsettledCommit, ...], settled: Iterable[SettledTransaction]
-) -> tuple[UnsettledCommit, ...]:
-    """Without the partitions that are settled, and without commits of which none is left."""
-    gone: dict[tuple[int, int], set[tuple[bytes, int]]] = {}
-    for one in settled:  # the same transaction more than once: of several leaders
-        gone.setdefault((one.producer_id, one.producer_epoch), set()).update(one.partitions)
-    if not gone:  # the usual case
-        return settling
-    rest = []
-    for commit in settling:
-        there = gone.get((commit.producer_id, commit.producer_epoch))
-        if there is None:
-            rest.append(commit)
-        elif left := tuple(each for each in commit.partitions if each not in there):
-            rest.append(replace(commit, partitions=left))
-    return tuple(rest)
+def _ids_refusal(draft: Draft, state: TransactionState) -> Refused | None:
+    """Nothing can be decided where no further producer id is left for what comes after."""
+    if state.producer_epoch < LAST_EPOCH or draft.next_producer_id <= PRODUCER_ID_MAX:
+        return None
+    return no_producer_ids()
 
 
 # -- Offsets --------------------------------------------------------------------------------------
@@ -433,81 +390,3 @@ def _save_offsets(draft: Draft, offsets: TransactionOffsets) -> int:
     if there:
         save_offsets(draft, offsets.group, tuple(there))
     return len(offsets.offsets) - len(there)
-
-
-# -- Refusals -------------------------------------------------------------------------------------
-
-
-def _slot_refusal(draft: Draft, number: int, slot_epoch: int) -> Refused | None:
-    """Why a coordinator with `slot_epoch` may not change anything of the slot."""
-    if draft.feature_level < FeatureLevel.TRANSACTIONS:
-        message = f"feature level {draft.feature_level} knows no transactions: upgrade all nodes"
-        return Refused(ErrorCode.UNSUPPORTED_VERSION, message)
-    if not 0 <= number < SLOT_COUNT:
-        message = f"slot {number}: there are 0 to {SLOT_COUNT - 1}"
-        return Refused(ErrorCode.INVALID_REQUEST, message)
-    slot = draft.slot(number)
-    if slot.broker_id != NO_BROKER and slot.epoch == slot_epoch:
-        return None
-    message = f"slot {number} has epoch {slot.epoch}, not {slot_epoch}: another broker has it"
-    return Refused(ErrorCode.NOT_COORDINATOR, message)
-
-
-def _id_refusal(draft: Draft, name: str, number: int, slot_epoch: int) -> Refused | None:
-    if not 1 <= len(name) <= TRANSACTION_ID_CHARS_MAX:
-        message = (
-            f"transaction id of {len(name)} characters: allowed are 1 to {TRANSACTION_ID_CHARS_MAX}"
-        )
-        return Refused(ErrorCode.INVALID_REQUEST, message)
-    if slot_of(name) != number:
-        message = f"transaction {name} belongs to slot {slot_of(name)}, not to {number}"
-        return Refused(ErrorCode.NOT_COORDINATOR, message)
-    return _slot_refusal(draft, number, slot_epoch)
-
-
-def _ids_refusal(draft: Draft, state: TransactionState) -> Refused | None:
-    """Nothing can be decided where no further producer id is left for what comes after."""
-    if state.producer_epoch < LAST_EPOCH or draft.next_producer_id <= PRODUCER_ID_MAX:
-        return None
-    return _no_producer_ids()
-
-
-def _no_producer_ids() -> Refused:
-    return Refused(ErrorCode.INVALID_REQUEST, f"there are no producer ids above {PRODUCER_ID_MAX}")
-
-
-def _form_refusal(end: TransactionEnd) -> Refused | None:
-    """Limits, and the form of partition ids and offsets: they need not exist."""
-    name = f"transaction {end.transaction_id}"
-    offsets = sum(len(each.offsets) for each in end.groups)
-    for count, most, what in (
-        (len(end.partitions), PARTITIONS_MAX, "partitions"),
-        (len(end.groups), GROUPS_MAX, "groups"),
-        (offsets, OFFSETS_MAX, "offsets"),
-    ):
-        if count > most:
-            message = f"{name}: {count} {what}, at most {most}: commit more often"
-            return Refused(ErrorCode.INVALID_REQUEST, message)
-    if min(end.version, end.count) < NO_VERSION:
-        message = f"{name}: version {end.version} with count {end.count}: both are 0 or more"
-        return Refused(ErrorCode.INVALID_REQUEST, message)
-    if end.is_commit and not end.owner:
-        message = f"{name}: only the producer that opened it may commit it, others may abort it"
-        return Refused(ErrorCode.INVALID_REQUEST, message)
-    return _parts_refusal(name, end)
-
-
-def _parts_refusal(name: str, end: TransactionEnd) -> Refused | None:
-    for topic_id, partition in end.partitions:
-        if (refusal := partition_refusal(name, topic_id, partition)) is not None:
-            return refusal
-    for each in end.groups:
-        if (refusal := group_name_refusal(each.group)) is not None:
-            return refusal
-        for offset in each.offsets:
-            if (refusal := offset_refusal(each.group, offset)) is not None:
-                return refusal
-            if offset.expected is not None:
-                message = f"{name}: a transaction commits offsets whatever is there"
-                return Refused(ErrorCode.INVALID_REQUEST, message)
-    return None

@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from raftmq.errors import ErrorCode
-from raftmq.metadata.apply import transactions
-from raftmq.metadata.apply.transactions import (
+from raftmq.metadata.apply import transaction_checks, transactions
+from raftmq.metadata.apply.transaction_checks import (
     PARTITIONS_MAX,
     UNSETTLED_MAX,
     UNSETTLED_OFFLINE_MAX,
@@ -183,8 +183,8 @@ def test_64_commits_may_be_unsettled() -> None:
 
 def test_commits_that_wait_for_a_leader_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """An outage of one topic does not stop the others, up to a second limit."""
-    monkeypatch.setattr(transactions, "UNSETTLED_MAX", 3)
-    monkeypatch.setattr(transactions, "UNSETTLED_OFFLINE_MAX", 5)
+    monkeypatch.setattr(transaction_checks, "UNSETTLED_MAX", 3)
+    monkeypatch.setattr(transaction_checks, "UNSETTLED_OFFLINE_MAX", 5)
     image = unsettled(3)
     assert told(image, end(3, partitions=(FIRST,))).code is ErrorCode.CONCURRENT_TRANSACTIONS
     offline = image
@@ -216,7 +216,7 @@ def test_unsettled_commits_have_only_so_many_partitions() -> None:
 
 def test_a_single_commit_always_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """However low the limit: else it would stay open for ever."""
-    monkeypatch.setattr(transactions, "UNSETTLED_PARTITIONS_MAX", 1)
+    monkeypatch.setattr(transaction_checks, "UNSETTLED_PARTITIONS_MAX", 1)
     assert decide(open_once(), end(0, partitions=(FIRST, SECOND)))[1] is None
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply import transactions
-from raftmq.metadata.apply.transactions import (
+from raftmq.metadata.apply.transaction_checks import (
     ENDS_MAX,
     GROUPS_MAX,
     OFFSETS_MAX,

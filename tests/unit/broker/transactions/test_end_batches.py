@@ -19,7 +19,7 @@ from raftmq.broker.transactions.ends import (
     reply_to_end,
 )
 from raftmq.errors import ErrorCode, NotCoordinator
-from raftmq.metadata.apply.transactions import ENDS_MAX
+from raftmq.metadata.apply.transaction_checks import ENDS_MAX
 from raftmq.metadata.commands import (
     CommandId,
     DeleteTransactions,

@@ -13,7 +13,7 @@ import trio
 from raftmq.broker.transactions import settling
 from raftmq.broker.transactions.unsettled import REST_SECONDS, ROUND_SECONDS
 from raftmq.errors import ErrorCode
-from raftmq.metadata.apply import transactions as rules
+from raftmq.metadata.apply import transaction_checks as checks
 from raftmq.metadata.commands import DeleteTopic, EndTransactions, ForgetSettled
 from tests.unit.broker.asking import ORDERS, said
 from tests.unit.broker.groups.coordinating import ELSEWHERE, settle
@@ -125,7 +125,7 @@ async def test_too_many_commits_wait_for_room(
 ) -> None:
     """The coordinator asks at once, and decides the end when there is room; a client whose time is
     over may ask again."""
-    monkeypatch.setattr(rules, "UNSETTLED_MAX", 2)
+    monkeypatch.setattr(checks, "UNSETTLED_MAX", 2)
     async with transacting() as here:
         here.leaders.unsettled.add((ORDERS, 0))
         reply = await here.opened()
