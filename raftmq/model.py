@@ -16,6 +16,7 @@ NO_SEQUENCE = -1
 
 PORT_MAX = 65_535
 TRANSACTION_ID_CHARS_MAX = 255  # of a transaction id: a key of the metadata
+LINEAGE_CHARS_MAX = 255  # of whose versions these are, in a shared transaction
 GROUP_CHARS_MAX = 200  # of a group's name: a key of the metadata, and in every command of the group
 
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace
+
 from raftmq.metadata.commands import NO_BROKER, PartitionId, RecoveryState
 from raftmq.metadata.election import min_isr_of
 from raftmq.metadata.image import (
     DELETED_TOPICS_MAX,
+    MEMBERS_MAX,
     PRODUCER_ID_MAX,
     RECENT_COMMANDS_MAX,
     SLOT_COUNT,
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.image import (
         BrokerState,
         PartitionState,
+        SharedVersions,
         TopicState,
         TransactionState,
     )
@@ -177,13 +181,30 @@ def _check_transactions(image: MetadataImage) -> None:
 
 def _check_settling(name: str, state: TransactionState) -> None:
     """Commits of epochs that are over, each once, the oldest first."""
-    assert 0 <= state.producer_epoch <= LAST_EPOCH, f"{name}: epoch {state.producer_epoch}"
     decided = [(one.producer_id, one.producer_epoch) for one in state.settling]
     assert decided == sorted(set(decided)), f"{name}: {decided} are not in order, or twice"
-    assert all(one < (state.producer_id, state.producer_epoch) for one in decided), f"{name}: open"
+    if state.shared is None:
+        assert 0 <= state.producer_epoch <= LAST_EPOCH, f"{name}: epoch {state.producer_epoch}"
+        present = state.producer_id, state.producer_epoch
+        assert all(one < present for one in decided), f"{name}: open"
+    else:
+        _check_shared(name, state, state.shared)
     assert all(one.partitions for one in state.settling), f"{name}: nothing left to settle"
     versions = [one.decided_at for one in state.settling]
     assert versions == sorted(versions), f"{name}: {versions}"
+
+
+def _check_shared(name: str, state: TransactionState, shared: SharedVersions) -> None:
+    blocks = [one.producer_id for one in state.settling]
+    assert (state.producer_id, state.producer_epoch) == (-1, -1), f"{name} is shared"
+    assert shared.block not in blocks, f"{name}: committed, and open"
+    assert not any(block % MEMBERS_MAX for block in (*blocks, max(shared.block, 0))), f"{name}"
+    assert all(one.numbers.rstrip(bytes(1)) for one in state.settling), f"{name}: nobody listed"
+    if shared.block < 0:
+        assert (shared.open_version, shared.joined) == (-1, 0), f"{name}: {shared}"
+    else:
+        assert shared.open_version > state.last_version, f"{name}: a version is opened again"
+        assert 0 < shared.joined <= MEMBERS_MAX, f"{name}: {shared}"
 
 
 def _check_origins(image: MetadataImage) -> None:
@@ -253,13 +274,37 @@ def _check_transaction_step(
 ) -> None:
     """Epochs and versions rise, and outcomes move one way."""
     new = after.transactions[name]
+    assert new.last_version >= old.last_version, f"{name}: {old} became {new}"
+    if old.shared is not None:
+        _check_shared_step(before, after, name, old)
+        return
     present = new.producer_id, new.producer_epoch
     assert present >= (old.producer_id, old.producer_epoch), f"{name}: {old} became {new}"
-    assert new.last_version >= old.last_version, f"{name}: {old} became {new}"
     for producer_id in old.producer_ids() | new.producer_ids():
         for epoch in {old.producer_epoch, new.producer_epoch, *_epochs(old), *_epochs(new)}:
             step = outcome_of(before, producer_id, epoch), outcome_of(after, producer_id, epoch)
             assert step in OUTCOME_STEPS, f"{name}: ({producer_id}, {epoch}): {step}"
+
+
+def _check_shared_step(
+    before: MetadataImage, after: MetadataImage, name: str, old: TransactionState
+) -> None:
+    """As for single producers, of each member that is known, and of the next one."""
+    new = after.transactions[name]
+    assert old.shared is not None
+    assert new.shared is not None, f"{name}: {old} became {new}"
+    assert new.shared.lineage == old.shared.lineage, f"{name}: {old} became {new}"
+    if old.shared.block == new.shared.block:
+        assert new.shared.joined >= old.shared.joined, f"{name}: {old} became {new}"
+    elif new.shared.block >= 0:
+        assert new.shared.block > old.shared.block, f"{name}: {old} became {new}"
+    joined = max(old.shared.joined, new.shared.joined)
+    listed = [8 * len(one.numbers) for one in (*old.settling, *new.settling)]
+    members = range(min(MEMBERS_MAX, max(joined, *listed, 0) + 1))
+    for block in old.producer_ids() | new.producer_ids():
+        for number in members:
+            step = outcome_of(before, block + number, 0), outcome_of(after, block + number, 0)
+            assert step in OUTCOME_STEPS, f"{name}: {block} + {number}: {step}"
 
 
 def _epochs(state: TransactionState) -> set[int]:
@@ -283,14 +328,26 @@ def _check_changes(before: MetadataImage, after: MetadataImage) -> None:
     }
     rows = before.transactions, after.transactions
     for name in _different(*rows):  # each producer id that it had, or has
-        for state in (row[name] for row in rows if name in row):
-            found |= {TouchedKey(ChangeKind.TRANSACTION, each) for each in state.producer_ids()}
+        states = [row[name] for row in rows if name in row]
+        if len(states) > 1 and _has_one_member_more(*states):
+            continue  # which decides nothing
+        for state in states:
+            is_single = state.shared is None
+            kind = ChangeKind.TRANSACTION if is_single else ChangeKind.TRANSACTION_BLOCK
+            found |= {TouchedKey(kind, each) for each in state.producer_ids()}
     if after.next_producer_id != before.next_producer_id:
         found.add(TouchedKey(ChangeKind.PRODUCER_IDS, 0))
     if after.feature_level != before.feature_level:
         found.add(TouchedKey(ChangeKind.FEATURE_LEVEL, 0))
     missing = found - set(after.changes)
     assert not missing, f"changed, but not named in `changes`: {missing}"
+
+
+def _has_one_member_more(old: TransactionState, new: TransactionState) -> bool:
+    if old.shared is None or new.shared is None or old.shared.block != new.shared.block:
+        return False
+    as_before = replace(new.shared, joined=old.shared.joined)
+    return replace(new, shared=as_before, changed_at_ms=old.changed_at_ms) == old
 
 
 def _different(before: Mapping[Any, object], after: Mapping[Any, object]) -> set[object]:

@@ -573,8 +573,8 @@ class Replica:
 
     def _outcome_or_aborted(self, producer_id: int, producer_epoch: int) -> TransactionOutcome:
         outcome = self._environment.outcome(producer_id, producer_epoch)
-        is_ahead = outcome is TransactionOutcome.AHEAD
-        return TransactionOutcome.ABORTED if is_ahead else outcome
+        is_ungranted = outcome in (TransactionOutcome.AHEAD, TransactionOutcome.FORGED)
+        return TransactionOutcome.ABORTED if is_ungranted else outcome
 
     def open_transactions(self) -> list[PartitionTransaction]:
         """The one that began first comes first."""

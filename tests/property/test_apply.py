@@ -37,6 +37,7 @@ from raftmq.metadata.commands import (
     FenceBroker,
     FinishReview,
     ForgetSettled,
+    JoinTransactions,
     Loss,
     OpenTransaction,
     PartitionId,
@@ -411,7 +412,7 @@ def test_nonsense_about_transactions_breaks_nothing(
     for slot in {slot_of(name) for name in TEXTS}:
         metadata.say(AssignSlot(slot, metadata.image.slots[slot].epoch, 0))
     committed = 0
-    for _ in range(900):
+    for _ in range(1_100):
         before = metadata.image
         drawn = RandomCommands(random, before)
         metadata.say(drawn.of(random.choice(OF_TRANSACTIONS)))
@@ -419,3 +420,26 @@ def test_nonsense_about_transactions_breaks_nothing(
         committed += sum(bool(state.last and state.last.is_committed) for state in states)
     assert committed > 10
     assert metadata.refused > 50
+
+
+OF_VERSIONS = (
+    *[JoinTransactions] * 4, *[EndTransactions] * 8, OpenTransaction, ForgetSettled,
+    DeleteTransactions, AllocateProducerIds,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_nonsense_about_versions_breaks_nothing(seed: int) -> None:
+    """The same of shared transactions: members that join, commits of few of them."""
+    random, metadata = Random(seed), World(seed).metadata
+    for slot in {slot_of(name) for name in TEXTS}:
+        metadata.say(AssignSlot(slot, metadata.image.slots[slot].epoch, 0))
+    decided = 0
+    for _ in range(1_500):
+        before = metadata.image
+        drawn = RandomCommands(random, before)
+        metadata.say(drawn.of(random.choice(OF_VERSIONS)))
+        for state in {*metadata.image.transactions.values()} - {*before.transactions.values()}:
+            if state.shared is not None and state.last is not None:
+                decided += 1
+    assert decided > 10

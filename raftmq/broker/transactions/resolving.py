@@ -39,6 +39,7 @@ AHEAD_SECONDS = 10.0
 SLICE = 100  # partitions of one turn; others wait for the loop meanwhile
 LOOK_SLICE = 5_000  # partitions and transactions, of which each partition may have as many
 
+UNGRANTED = frozenset({TransactionOutcome.AHEAD, TransactionOutcome.FORGED})
 DECIDED = frozenset({TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED})
 
 
@@ -143,7 +144,10 @@ class TransactionResolving:
                 replica.resolve({one.producer_id}, aborts_ahead=True)
 
     def _is_ahead(self, one: PartitionTransaction) -> bool:
-        return self._outcome(one) is TransactionOutcome.AHEAD
+        """Or forged: let in while these metadata did not know its producer id, and too far ahead
+        of what they know of it since.
+        """
+        return self._outcome(one) in UNGRANTED
 
     def _outcome(self, one: PartitionTransaction) -> TransactionOutcome:
         return self._replicas.outcome(one.producer_id, one.producer_epoch)

@@ -20,6 +20,7 @@ from raftmq.metadata.apply import (
     partitions,
     producers,
     reviews,
+    shared_transactions,
     topics,
     transactions,
 )
@@ -63,6 +64,7 @@ RULES: dict[type[c.Command], Callable[[Draft, Any], c.AnyResult]] = {
     c.EndTransactions: transactions.end_transactions,
     c.ForgetSettled: transactions.forget_settled,
     c.DeleteTransactions: transactions.delete_transactions,
+    c.JoinTransactions: shared_transactions.join_transactions,
 }
 _WITHOUT_RULE = {kind.__name__ for kind in {*get_args(c.AnyCommand)} ^ {*RULES}}
 assert not _WITHOUT_RULE, (

@@ -227,27 +227,40 @@ class Draft:
         return self._image.transactions.get(transaction_id)
 
     def put_transaction(self, transaction_id: str, state: TransactionState) -> None:
-        ids = self._transaction_ids(transaction_id, state.producer_ids())
+        ids = self._transaction_ids(transaction_id, state)
         transactions = self._image.transactions.set(transaction_id, state)
         self._image = self._image._replace(transactions=transactions, transaction_ids=ids)
 
+    def put_member(self, transaction_id: str, state: TransactionState) -> None:
+        """One more member of the version that is open, and nothing else: it decides nothing, so no
+        leader has to look at what is open.
+        """
+        transactions = self._image.transactions.set(transaction_id, state)
+        self._image = self._image._replace(transactions=transactions)
+
     def remove_transaction(self, transaction_id: str) -> None:
-        ids = self._transaction_ids(transaction_id, frozenset())
+        ids = self._transaction_ids(transaction_id, None)
         transactions = self._image.transactions.delete(transaction_id)
         self._image = self._image._replace(transactions=transactions, transaction_ids=ids)
 
-    def _transaction_ids(self, transaction_id: str, after: frozenset[int]) -> Map[int, str]:
-        """The index once the id has these. Touches what it had and what it has: leaders look at
-        each for what is open there."""
-        known = self.transaction(transaction_id)
-        before = frozenset() if known is None else known.producer_ids()
+    def _transaction_ids(
+        self, transaction_id: str, after: TransactionState | None
+    ) -> Map[int, str]:
+        """The index once the id is so. Touches what it had and what it has: leaders look at each
+        for what is open there."""
+        before = self.transaction(transaction_id)
+        had = frozenset() if before is None else before.producer_ids()
+        has = frozenset() if after is None else after.producer_ids()
         ids = self._image.transaction_ids
-        for producer_id in before - after:
+        for producer_id in had - has:
             ids = ids.delete(producer_id)
-        for producer_id in after - before:
+        for producer_id in has - had:
             ids = ids.set(producer_id, transaction_id)
-        for producer_id in sorted(before | after):
-            self._touch(ChangeKind.TRANSACTION, producer_id)
+        state = before if after is None else after
+        is_shared = state is not None and state.shared is not None  # for ever: see `join`
+        kind = ChangeKind.TRANSACTION_BLOCK if is_shared else ChangeKind.TRANSACTION
+        for producer_id in sorted(had | has):
+            self._touch(kind, producer_id)
         return ids
 
     @property

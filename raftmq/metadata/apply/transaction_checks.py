@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 TRANSACTIONS_MAX = 100_000
 # Ends of one command: each is about 50 us on the loop of every broker.
 ENDS_MAX = 200
+# Members of one command: a microbatch's tasks come together.
+JOINS_MAX = 200
 # Of one transaction. A command with so many blocks the loop of every node for about 10 ms.
 PARTITIONS_MAX = 2_000
 OFFSETS_MAX = 5_000
@@ -129,7 +131,7 @@ def form_refusal(end: TransactionEnd) -> Refused | None:
     if min(end.version, end.count) < NO_VERSION:
         message = f"{name}: version {end.version} with count {end.count}: both are 0 or more"
         return Refused(ErrorCode.INVALID_REQUEST, message)
-    if end.is_commit and not end.owner:
+    if end.is_commit and not end.owner and end.shared is None:
         message = f"{name}: only the producer that opened it may commit it, others may abort it"
         return Refused(ErrorCode.INVALID_REQUEST, message)
     return _parts_refusal(name, end)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply.groups import save_offsets
+from raftmq.metadata.apply.shared_transactions import end_version, not_single
 from raftmq.metadata.apply.transaction_checks import (
     ENDS_MAX,
     TRANSACTIONS_MAX,
@@ -77,6 +78,8 @@ def open_transaction(draft: Draft, command: OpenTransaction) -> AnyResult:
     state = draft.transaction(name)
     if state is None:  # case 1
         return _open_new(draft, command)
+    if state.shared is not None:
+        return not_single(name)
     if state.owner == command.owner and state.opening == command.opening:  # case 2
         return _opened(state)
     if state.owner == command.owner and command.opening < state.opening:  # case 3
@@ -201,6 +204,8 @@ def _end(
     if refusal is not None:
         return EndOutcome(place, refusal.code, refusal.message)
     state = draft.transaction(name)
+    if end.shared is not None or (state is not None and state.shared is not None):
+        return end_version(draft, command, place, end, state)
     if state is None:
         message = f"transaction {name} is not known (any more): open it again"
         return EndOutcome(place, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, message)

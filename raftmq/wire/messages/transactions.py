@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 from raftmq.errors import ErrorCode
-from raftmq.model import AbortReason
+from raftmq.model import LINEAGE_CHARS_MAX, AbortReason
 from raftmq.wire.bodies import (
     ABSENT,
     PARTITIONS_MAX,
@@ -52,7 +52,6 @@ OVERDUE_MAX = 100  # of a kind in one reply: people look at the first few
 SETTLED_MAX = 10_000  # questions of one request, of all its partitions
 
 MEMBERS_MAX = 8_192  # of one version of a shared transaction; the quorum's rules have the same
-LINEAGE_CHARS_MAX = 255
 
 Lineage: TypeAlias = Annotated[str, Meta(max_length=LINEAGE_CHARS_MAX)]
 MemberNumbers: TypeAlias = Annotated[bytes, Meta(max_length=MEMBERS_MAX // 8)]

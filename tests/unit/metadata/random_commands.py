@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec.inspect as kinds
 
-from raftmq.metadata.commands import AnyCommand, CommandId, ProposedIsrMember
+from raftmq.metadata.commands import AnyCommand, CommandId, ProposedIsrMember, SharedEnd
 from raftmq.metadata.image import slot_of
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from raftmq.metadata.commands import PartitionId
-    from raftmq.metadata.image import MetadataImage
+    from raftmq.metadata.image import MetadataImage, SharedVersions, TransactionState
 
 CLASSES: tuple[type, ...] = get_args(AnyCommand)
 EXTREMES = (-(1 << 63), -2, -1, 64, 1 << 31, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
@@ -82,17 +82,17 @@ class RandomCommands:
             return [values["group"]] if isinstance(values["group"], str) else []
         if "owner" in values and "slot_epoch" in values:
             return [values["transaction_id"]]
-        nested = [*values.get("ends", ()), *values.get("transactions", ()), *values.get("seen", ())]
+        lists = ("ends", "joins", "transactions", "seen")
+        nested = [each for name in lists for each in values.get(name, ())]
         return [each.transaction_id for each in nested[:1]]
 
     def _of_transaction(self, transaction_id: str) -> dict[str, Any]:
         """The present transaction of an id, or one that is not settled."""
         state = self.image.transactions[transaction_id]
+        if state.shared is not None and self.random.random() < 0.9:
+            return self._of_version(transaction_id, state, state.shared)
+        present = state.producer_epoch
         last = -1 if state.last is None else state.last.producer_epoch
-        present, last = (
-            state.producer_epoch,
-            -1 if state.last is None else state.last.producer_epoch,
-        )
         partitions = sorted(self.image.partitions)
         found = {
             "transaction_id": transaction_id,
@@ -113,6 +113,31 @@ class RandomCommands:
             found |= {"producer_id": commit.producer_id, "producer_epoch": commit.producer_epoch}
             found["partitions"] = commit.partitions
         return found
+
+    def _of_version(
+        self, transaction_id: str, state: TransactionState, shared: SharedVersions
+    ) -> dict[str, Any]:
+        """The version that is open, an earlier or a later one; now and then of nobody."""
+        last = -1 if state.last is None else state.last.producer_id
+        lineage = self.random.choice((shared.lineage, shared.lineage, *TEXTS))
+        listed = self.random.randrange(1 << max(1, min(shared.joined + 1, 16)))
+        partitions = sorted(self.image.partitions)
+        partitions = self.random.sample(partitions, min(2, len(partitions)))
+        block = self.random.choice((shared.block, shared.block, shared.block, last))
+        if self.random.random() < 0.3:
+            block, listed = -1, 0
+        return {
+            "transaction_id": transaction_id,
+            "lineage": lineage,
+            "version": self._near(self.random.choice((shared.open_version, state.last_version))),
+            "producer_id": block,
+            "producer_epoch": 0,
+            "shared": SharedEnd(lineage, listed.to_bytes(2, "little").rstrip(bytes(1))),
+            "partitions": tuple(partitions) if listed else (),
+            "groups": (),
+            "settled": (),
+            "changed_at_ms": self.random.choice((state.changed_at_ms, 1, 2)),
+        }
 
     def _near(self, number: int) -> int:
         return max(EXTREMES[0], min(number + self.random.choice((-1, 0, 1, 1)), EXTREMES[-1]))
