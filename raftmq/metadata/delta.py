@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # compares all partitions it hosts instead, so the bound costs time, not correctness. Not ten times
 # less: deleting a single topic may change 10,000 partitions.
 CHANGES_MAX = 100_000
+OF_TRANSACTIONS = (ChangeKind.TRANSACTION, ChangeKind.TRANSACTION_BLOCK)
 
 
 class MetadataDelta(NamedTuple):
@@ -39,6 +40,15 @@ class MetadataDelta(NamedTuple):
     image: MetadataImage
     changes: frozenset[TouchedKey]
     is_complete: bool
+
+    def transactions(self) -> tuple[list[int], list[int]]:
+        """Producer ids, and blocks of members, of which something may have been decided."""
+        found: dict[ChangeKind, list[int]] = {kind: [] for kind in OF_TRANSACTIONS}
+        for kind, key in self.changes:
+            if kind in found:
+                assert isinstance(key, int), f"{key}"
+                found[kind].append(key)
+        return found[ChangeKind.TRANSACTION], found[ChangeKind.TRANSACTION_BLOCK]
 
 
 class ChangeLog:

@@ -71,9 +71,9 @@ def transaction_id_of(image: MetadataImage, producer_id: int) -> str | None:
 
 def present_of(state: TransactionState) -> tuple[int, int]:
     """(producer id, epoch) of the present transaction, or the next one; of a shared one the block
-    of the version that is open, or -1.
+    of the version that is open, or (-1, -1).
     """
-    if state.shared is None:
+    if state.shared is None or state.shared.block < 0:
         return state.producer_id, state.producer_epoch
     return state.shared.block, MEMBER_EPOCH
 

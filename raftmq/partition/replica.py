@@ -55,7 +55,7 @@ from raftmq.wire.batch.header import iter_batches
 from raftmq.wire.bodies import ACKS_ALL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from raftmq.partition.acknowledgements import Waiter
     from raftmq.partition.leader import FetchFromLeader, LeaderEffect
@@ -592,9 +592,11 @@ class Replica:
                 return
             self._environment.on_open(self.key, producer_id)
 
-    def is_settled(self, leader_epoch: int, producer_id: int, producer_epoch: int) -> bool:
-        """Whether that transaction, which is decided, is over in this partition for ever: its
-        marker is committed, or there was nothing of it.
+    def is_settled(
+        self, leader_epoch: int, producer_ids: Sequence[int], producer_epoch: int
+    ) -> bool:
+        """Whether that transaction of these producers, which is decided, is over in this partition
+        for ever: its markers are committed, or there was nothing of it.
 
         Raises:
             FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower: see `leading`. A deposed
@@ -609,7 +611,7 @@ class Replica:
                 f"{self.log.name}: its leader, in epoch {leader.leader_epoch}, does not know yet "
                 "whether anything of the transaction is open"
             )
-        return transactions.is_ended(producer_id, producer_epoch, self.high_watermark)
+        return transactions.is_ended(producer_ids, producer_epoch, self.high_watermark)
 
     # -- the in-sync set -------------------------------------------------------------------
 

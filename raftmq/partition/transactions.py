@@ -21,7 +21,7 @@ from raftmq.model import TransactionOutcome
 from raftmq.wire.batch.control import ControlType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from raftmq.partition.sequences import ProducerState
 
@@ -213,9 +213,16 @@ class Transactions:
                     break
         return wanted
 
-    def is_ended(self, producer_id: int, producer_epoch: int, high_watermark: int) -> bool:
-        """Whether nothing of that transaction is open, and no marker of its producer is at or above
-        the high watermark."""
+    def is_ended(
+        self, producer_ids: Sequence[int], producer_epoch: int, high_watermark: int
+    ) -> bool:
+        """Whether nothing of that transaction is open, and no marker of its producers is at or
+        above the high watermark."""
+        if len(producer_ids) > 1:  # of a whole block of members, few are known here
+            producer_ids = [each for each in self.known if each in producer_ids]
+        return all(self._is_ended(each, producer_epoch, high_watermark) for each in producer_ids)
+
+    def _is_ended(self, producer_id: int, producer_epoch: int, high_watermark: int) -> bool:
         transaction = self.open.get(producer_id)
         if transaction is not None and transaction.producer_epoch <= producer_epoch:
             return False

@@ -15,6 +15,8 @@ from raftmq.partition.replica import Replica
 from raftmq.partition.transactions import Transactions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jepsen_like.planted.patch import Patch
     from raftmq.metadata.apply.draft import Draft
     from raftmq.metadata.image import TransactionState
@@ -36,8 +38,8 @@ def forgets_before_marker_is_committed(patch: Patch) -> None:
     """A leader says settled of a marker that only it may have."""
     is_ended = Transactions.is_ended
 
-    def ended(self: Transactions, producer_id: int, producer_epoch: int, _: int) -> bool:
-        return is_ended(self, producer_id, producer_epoch, NEVER_REACHED)
+    def ended(self: Transactions, producer_ids: Sequence[int], producer_epoch: int, _: int) -> bool:
+        return is_ended(self, producer_ids, producer_epoch, NEVER_REACHED)
 
     patch.setattr(Transactions, "is_ended", ended)
 
@@ -45,8 +47,8 @@ def forgets_before_marker_is_committed(patch: Patch) -> None:
 def settled_by_deposed_leader(patch: Patch) -> None:
     """Any replica's word counts: it need not lead, nor in the epoch that was asked."""
 
-    def settled(self: Replica, _: int, producer_id: int, producer_epoch: int) -> bool:
-        return self.log.transactions.is_ended(producer_id, producer_epoch, self.high_watermark)
+    def settled(self: Replica, _: int, producer_ids: Sequence[int], producer_epoch: int) -> bool:
+        return self.log.transactions.is_ended(producer_ids, producer_epoch, self.high_watermark)
 
     patch.setattr(Replica, "is_settled", settled)
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.broker.transactions.expiry import TransactionExpiry
+from raftmq.broker.transactions.joins import JoinRequests
 from raftmq.broker.transactions.requests import TransactionRequests
 from raftmq.broker.transactions.settling import Settling
+from raftmq.broker.transactions.slots import TransactionSlots
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -48,17 +50,13 @@ class TransactionCoordinator:
         confirmed_ms: Callable[[], int | None],
     ) -> None:
         self.settling = Settling(slots, quorum, ask_settled)
-        self.requests = TransactionRequests(
-            slots,
-            self.settling,
-            without_id=without_id,
-            timeout_ms_max=timeout_ms_max,
-            voters=voters,
-        )
+        owned = TransactionSlots(slots, timeout_ms_max=timeout_ms_max, voters=voters)
+        self.requests = TransactionRequests(owned, self.settling, without_id=without_id)
+        self.joins = JoinRequests(owned)
         self.expiry = TransactionExpiry(slots, confirmed_ms)
 
     def handlers(self) -> Handlers:
-        return self.requests.handlers()
+        return {**self.requests.handlers(), **self.joins.handlers()}
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -16,6 +16,7 @@ import trio
 from raftmq.errors import ErrorCode, NotCoordinator, RaftmqError, error_for
 from raftmq.metadata.commands import NO_BROKER
 from raftmq.metadata.image import slot_of
+from raftmq.metadata.transactions import block_of, present_of, transaction_id_of
 from raftmq.model import AbortReason
 from raftmq.wire.messages.transactions import EndTxn, EndTxnReply
 
@@ -40,6 +41,8 @@ ASKED_MAX = 100  # at a time: a client that dies may leave thousands
 
 
 class OverdueTransaction(NamedTuple):
+    """Of a shared one `producer_id` is the block of its members."""
+
     transaction_id: str
     producer_id: int
     producer_epoch: int
@@ -125,12 +128,15 @@ class TransactionDeadlines:
 def _overdue(
     one: PartitionTransaction, image: MetadataImage, now: float
 ) -> OverdueTransaction | None:
-    transaction_id = image.transaction_ids.get(one.producer_id)
+    transaction_id = transaction_id_of(image, one.producer_id)
     if transaction_id is None:  # decided, or not known here yet
         return None
     state = image.transactions[transaction_id]
-    if (state.producer_id, state.producer_epoch) != (one.producer_id, one.producer_epoch):
+    # A version is aborted as a whole, whichever of its members takes too long.
+    is_single = state.shared is None
+    producer_id = one.producer_id if is_single else block_of(one.producer_id)
+    if present_of(state) != (producer_id, one.producer_epoch):
         return None  # as above
     if now < one.since + state.timeout_ms / 1000:
         return None
-    return OverdueTransaction(transaction_id, one.producer_id, one.producer_epoch)
+    return OverdueTransaction(transaction_id, producer_id, one.producer_epoch)

@@ -22,6 +22,7 @@ from raftmq.metadata.commands import (
     EndOutcome,
     EndTransactions,
     SettledTransaction,
+    SharedEnd,
     StoredOffset,
     TransactionEnd,
     TransactionOffsets,
@@ -60,8 +61,8 @@ def end_of(
         InvalidRequest: a commit by nobody, a thing named twice, or too much.
         InvalidGroupId, OffsetMetadataTooLarge: of its offsets.
     """
-    name = f"transaction {request.transaction_id}"
-    if request.is_commit and not request.owner:  # leaders and operators abort only
+    name, is_shared = f"transaction {request.transaction_id}", request.lineage is not None
+    if request.is_commit and not (request.owner or is_shared):  # others abort only
         raise InvalidRequest(f"{name}: only the producer that opened it may commit it")
     if not request.is_commit and (request.partitions or request.groups):
         raise InvalidRequest(f"{name}: an abort names neither partitions nor offsets")
@@ -83,6 +84,7 @@ def end_of(
         partitions=partitions,
         groups=tuple(_offsets_of(each, now_ms) for each in request.groups),
         settled=settled,
+        shared=None if request.lineage is None else SharedEnd(request.lineage, request.numbers),
     )
     if (size := bytes_of(end)) > ALONE_BYTES_MAX:
         raise InvalidRequest(
@@ -154,12 +156,12 @@ class EndBatch:
 
     def __init__(self) -> None:
         self._places: dict[EndEntry, int] = {}
-        self._present: dict[str, tuple[int, int]] = {}  # by id: the transaction that is ended
+        self._present: dict[str, tuple[int, ...]] = {}  # by id: the transaction that is ended
         self._size = self._blocks = self._changed_at_ms = 0
 
     def maybe_add(self, entry: EndEntry) -> bool:
         end = entry.end
-        asked = (end.producer_id, end.producer_epoch)
+        asked = (end.producer_id, end.producer_epoch, end.version)
         blocks = blocks_of(end)
         if self._places and not (
             len(self._places) < ENDS_MAX
@@ -190,6 +192,8 @@ def bytes_of(end: TransactionEnd) -> int:
     settled = sum(len(one.partitions) for one in end.settled)
     size = END_BYTES + len(end.transaction_id.encode())
     size += END_BYTES * len(end.settled) + PARTITION_BYTES * (len(end.partitions) + settled)
+    if end.shared is not None:
+        size += len(end.shared.lineage.encode()) + len(end.shared.numbers)
     for group in end.groups:
         texts = (group.group, group.member_id, group.instance_id or "")
         size += GROUP_BYTES + sum(len(text.encode()) for text in texts)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from raftmq.metadata.transactions import block_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -20,11 +22,13 @@ NOBODY: frozenset[int] = frozenset()
 class OpenTransactions:
     def __init__(self) -> None:
         self._partitions: dict[int, set[PartitionKey]] = {}  # by producer id
+        # The producer ids of it, by what would be their block of members.
+        self._blocks: dict[int, set[int]] = {}
         self._producers: dict[PartitionKey, set[int]] = {}
 
     def note(self, key: PartitionKey, producer_id: int) -> None:
         """The leader of that partition has something open of that producer."""
-        self._partitions.setdefault(producer_id, set()).add(key)
+        self._add(producer_id, key)
         self._producers.setdefault(key, set()).add(producer_id)
 
     def put(self, key: PartitionKey, producer_ids: set[int]) -> None:
@@ -34,13 +38,24 @@ class OpenTransactions:
             partitions = self._partitions[producer_id]
             partitions.discard(key)
             if not partitions:
-                del self._partitions[producer_id]
+                self._remove(producer_id)
         for producer_id in producer_ids - known:
-            self._partitions.setdefault(producer_id, set()).add(key)
+            self._add(producer_id, key)
         if producer_ids:
             self._producers[key] = producer_ids
         else:
             self._producers.pop(key, None)
+
+    def _add(self, producer_id: int, key: PartitionKey) -> None:
+        self._partitions.setdefault(producer_id, set()).add(key)
+        self._blocks.setdefault(block_of(producer_id), set()).add(producer_id)
+
+    def _remove(self, producer_id: int) -> None:
+        del self._partitions[producer_id]
+        block = block_of(producer_id)
+        self._blocks[block].discard(producer_id)
+        if not self._blocks[block]:
+            del self._blocks[block]
 
     def partitions(self) -> list[PartitionKey]:
         return list(self._producers)
@@ -50,12 +65,12 @@ class OpenTransactions:
         return [(key, frozenset(found)) for key, found in self._producers.items()]
 
     def partitions_of(
-        self, producer_ids: Iterable[object]
+        self, producer_ids: Iterable[int], blocks: Iterable[int] = ()
     ) -> list[tuple[PartitionKey, frozenset[int]]]:
-        """The same of these producers only, which are keys of changes of the metadata."""
+        """The same of these producers, and of the members in these blocks, only."""
         found: dict[PartitionKey, set[int]] = defaultdict(set)
-        for producer_id in producer_ids:
-            assert isinstance(producer_id, int), f"{producer_id}"
+        members = (each for block in blocks for each in self._blocks.get(block, ()))
+        for producer_id in (*producer_ids, *members):
             for key in self._partitions.get(producer_id, ()):
                 found[key].add(producer_id)
         return [(key, frozenset(its)) for key, its in found.items()]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from raftmq.metadata.transactions import transaction_id_of
 from raftmq.rpc.reply import Reply
 from raftmq.wire.bodies import ID_MAX
 from raftmq.wire.messages.transactions import (
@@ -72,14 +73,14 @@ class OverdueRequests:
         )
 
     def _open(self) -> Iterator[OverduePartition]:
-        now, names = trio.current_time(), self._replicas.image().transaction_ids
+        now, image = trio.current_time(), self._replicas.image()
         for key in self._replicas.open_transactions.partitions():
             replica = self._replicas.find(key)
             if replica is None or replica.leader is None:  # another broker's by now
                 continue
             oldest = min(replica.open_transactions(), key=lambda one: one.since, default=None)
             if oldest is not None and now - oldest.since > self._open_seconds_max:
-                name = names.get(oldest.producer_id, "")
+                name = transaction_id_of(image, oldest.producer_id) or ""
                 yield OverduePartition(*key, name, _milliseconds(now - oldest.since))
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.errors import RaftmqError
+from raftmq.metadata.transactions import transaction_id_of
 from raftmq.rpc.reply import Reply
 from raftmq.wire.bodies import ID_MAX, clip_message
 from raftmq.wire.messages.transactions import (
@@ -57,7 +58,11 @@ class PartitionTransactionRequests:
         try:
             replica = self._replicas.get(*key)
             settled = [
-                replica.is_settled(wanted.leader_epoch, one.producer_id, one.producer_epoch)
+                replica.is_settled(
+                    wanted.leader_epoch,
+                    range(one.producer_id, one.producer_id + one.producer_ids),
+                    one.producer_epoch,
+                )
                 for one in wanted.transactions
             ]
         except RaftmqError as error:  # each partition has its own error
@@ -104,5 +109,5 @@ class PartitionTransactionRequests:
             one.producer_epoch,
             one.first_offset,
             min(int((trio.current_time() - one.since) * 1000), ID_MAX),
-            self._replicas.image().transaction_ids.get(one.producer_id, ""),
+            transaction_id_of(self._replicas.image(), one.producer_id) or "",
         )

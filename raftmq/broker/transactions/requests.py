@@ -19,22 +19,16 @@ from msgspec.structs import replace
 from raftmq.broker.groups.batches import Decision, LoneCommand
 from raftmq.broker.groups.checks import check_room, told
 from raftmq.broker.groups.pipeline import PendingEntry
-from raftmq.broker.node_config_keys import TRANSACTION_TIMEOUT_MS_MIN
-from raftmq.broker.requests.levels import check_level
 from raftmq.broker.transactions.ends import EndEntry, end_of, outcome_of_end, reply_to_end
 from raftmq.errors import (
     ErrorCode,
     InvalidRequest,
     InvalidTransaction,
-    InvalidTransactionTimeout,
     RaftmqError,
-    TooManyProducers,
     UnknownTransaction,
 )
-from raftmq.metadata.apply.transaction_checks import TRANSACTIONS_MAX
 from raftmq.metadata.commands import (
     DeleteTransactions,
-    FeatureLevel,
     OpenTransaction,
     PartitionId,
     TransactionEnd,
@@ -42,6 +36,7 @@ from raftmq.metadata.commands import (
     TransactionSeen,
     TransactionsEnded,
 )
+from raftmq.metadata.transactions import present_of
 from raftmq.model import AbortReason
 from raftmq.rpc.reply import Reply
 from raftmq.wire.bodies import ABSENT, ID_BYTES, TopicPartition
@@ -61,10 +56,11 @@ from raftmq.wire.messages.transactions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable
 
-    from raftmq.broker.groups.coordinator import GroupCoordinator, OwnedSlot
+    from raftmq.broker.groups.coordinator import OwnedSlot
     from raftmq.broker.transactions.settling import Settling
+    from raftmq.broker.transactions.slots import TransactionSlots
     from raftmq.metadata.commands import EndOutcome
     from raftmq.metadata.image import MetadataImage, TransactionState
     from raftmq.rpc.context import RequestContext
@@ -72,8 +68,6 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.header import Buffer
 
 
-# New ids are refused above; those that are open already, and their coordinators' clean-up, go on.
-NEW_IDS_MAX = TRANSACTIONS_MAX * 9 // 10
 # Partitions of a reply that describes several ids. One alone is told whole.
 PARTITIONS_TOLD_MAX = 10_000
 SLICE = 5_000  # rows passed over in one step of the loop
@@ -86,22 +80,17 @@ class TransactionRequests:
     """
     Args:
         without_id: answers InitProducerId of producers without a transaction id.
-        timeout_ms_max: the longest timeout of a transaction.
-        voters: of the quorum; transactions begin once all of them know how.
     """
 
     def __init__(
         self,
-        coordinator: GroupCoordinator,
+        slots: TransactionSlots,
         settling: Settling,
         *,
         without_id: Callable[[InitProducerId], Reply | Awaitable[Reply]],
-        timeout_ms_max: int,
-        voters: Collection[int],
     ) -> None:
-        self._coordinator, self._settling = coordinator, settling
-        self._without_id, self._timeout_ms_max = without_id, timeout_ms_max
-        self._voters = voters
+        self._slots, self._coordinator = slots, slots.coordinator
+        self._settling, self._without_id = settling, without_id
         self._decided: Counter[str] = Counter()  # since the last line of the log
 
     def handlers(self) -> Handlers:
@@ -127,17 +116,6 @@ class TransactionRequests:
                     backlog.oldest_seconds,
                 )
 
-    def _slot_of(self, transaction_id: str) -> OwnedSlot:
-        """Raises NotCoordinator, CoordinatorLoadInProgress, UnsupportedVersion, NotController."""
-        slot = self._coordinator.slots.find(transaction_id, what="transaction")
-        check_level(
-            self._coordinator.image,
-            FeatureLevel.TRANSACTIONS,
-            voters=self._voters,
-            what="a transaction",
-        )
-        return slot
-
     # Open
 
     def init(
@@ -148,7 +126,7 @@ class TransactionRequests:
             return self._without_id(request)
         deadline = trio.current_time() + request.timeout_ms / 1000
         try:
-            slot = self._slot_of(request.transaction_id)
+            slot = self._slots.find(request.transaction_id)
             self._check_open(request)
             waiting = PendingEntry(partial(LoneCommand, self._open_command(slot, request)))
             slot.transactions.put(waiting.entry)
@@ -157,23 +135,12 @@ class TransactionRequests:
         return self._opened(slot, waiting, deadline)
 
     def _check_open(self, request: InitProducerId) -> None:
-        name, timeout_ms = request.transaction_id, request.transaction_timeout_ms
+        name = request.transaction_id
         if len(request.owner) != ID_BYTES:
             raise InvalidRequest(
                 f"transaction {name}: owner of {len(request.owner)} bytes, it has {ID_BYTES}"
             )
-        if not TRANSACTION_TIMEOUT_MS_MIN <= timeout_ms <= self._timeout_ms_max:
-            raise InvalidTransactionTimeout(
-                f"transaction {name}: timeout {timeout_ms} ms, allowed are"
-                f" {TRANSACTION_TIMEOUT_MS_MIN} to"
-                f" {self._timeout_ms_max} (transactions.timeout_ms_max of the brokers)"
-            )
-        transactions = self._coordinator.image.transactions
-        if name not in transactions and len(transactions) >= NEW_IDS_MAX:
-            raise TooManyProducers(
-                f"transaction {name} is new, and there are {len(transactions)} ids already: forget"
-                " ids that nobody needs, or let fewer programs have an id of their own"
-            )
+        self._slots.check_open(name, request.transaction_timeout_ms)
 
     def _open_command(self, slot: OwnedSlot, request: InitProducerId) -> OpenTransaction:
         return OpenTransaction(
@@ -220,7 +187,7 @@ class TransactionRequests:
     def _begin_end(self, request: EndTxn) -> EndTxnReply | Awaitable[EndTxnReply]:
         deadline = trio.current_time() + request.timeout_ms / 1000
         try:
-            slot = self._slot_of(request.transaction_id)
+            slot = self._slots.find(request.transaction_id)
             attempt = self._put(slot, request)
         except RaftmqError as error:  # certainly nothing was put in line
             return EndTxnReply(**told(error))
@@ -284,7 +251,7 @@ class TransactionRequests:
         began_at, seconds = trio.current_time(), request.timeout_ms / 1000
         deadline, name = began_at + seconds, request.transaction_id
         try:
-            slot = self._slot_of(name)
+            slot = self._slots.find(name)
             # Most are settled by asking; what is left then is refused, in time.
             if not request.with_unsettled:
                 await self._settling.wait_settled(slot, name, None, began_at + seconds / 2)
@@ -398,10 +365,17 @@ def _described(
             "last_is_committed": last.is_committed,
             "last_reason": last.reason,
         }
+    if state.shared is not None:
+        facts |= {
+            "lineage": state.shared.lineage,
+            "open_version": state.shared.open_version,
+            "joined": state.shared.joined,
+        }
+    producer_id, producer_epoch = present_of(state)
     return TransactionDescribed(
         name,
-        producer_id=state.producer_id,
-        producer_epoch=state.producer_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
         timeout_ms=state.timeout_ms,
         is_ephemeral=state.is_ephemeral,
         last_version=state.last_version,

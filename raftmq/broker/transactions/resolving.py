@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 import trio
 
 from raftmq.errors import RaftmqError
-from raftmq.metadata.image import ChangeKind
 from raftmq.model import TransactionOutcome
 
 if TYPE_CHECKING:
@@ -74,8 +73,9 @@ class TransactionResolving:
             await self._quorum.wait_changed(self._seen)
             delta = self._quorum.delta_since(self._seen)
             if delta.is_complete:
-                changed = [key for kind, key in delta.changes if kind is ChangeKind.TRANSACTION]
-                await self._resolve(self._replicas.open_transactions.partitions_of(changed))
+                changed, blocks = delta.transactions()
+                found = self._replicas.open_transactions.partitions_of(changed, blocks)
+                await self._resolve(found)
             else:  # it does not say what changed
                 await self._resolve(self._replicas.open_transactions.all())
             self._seen = delta.image.version

@@ -19,7 +19,7 @@ from raftmq.broker.groups.batches import LoneCommand
 from raftmq.broker.transactions.unsettled import ROUND_SECONDS, UnsettledCommits
 from raftmq.errors import RaftmqError
 from raftmq.metadata.commands import ForgetSettled
-from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind, slot_of
+from raftmq.metadata.image import EMPTY_IMAGE, slot_of
 from raftmq.metadata.transactions import outcome_of
 from raftmq.model import TransactionOutcome
 from raftmq.wire.messages.transactions import TransactionsSettled, TransactionsSettledReply
@@ -200,8 +200,8 @@ class Settling:
 
     def _note_changed(self, delta: MetadataDelta, numbers: set[int]) -> None:
         ids = delta.image.transaction_ids
-        keys = [key for kind, key in delta.changes if kind is ChangeKind.TRANSACTION]
-        names = {ids.get(key) for key in keys if isinstance(key, int)}  # as all of that kind are
+        producer_ids, blocks = delta.transactions()
+        names = {ids.get(key) for key in (*producer_ids, *blocks)}
         if None in names:  # an id left this producer id, or was deleted
             names.update(self._commits.gone(delta.image))
         self._note(delta.image, (name for name in names if name is not None), numbers)

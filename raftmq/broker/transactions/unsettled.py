@@ -18,7 +18,7 @@ from raftmq.metadata.commands import (
     SettledCommits,
     SettledTransaction,
 )
-from raftmq.metadata.image import slot_of
+from raftmq.metadata.image import MEMBERS_MAX, slot_of
 from raftmq.wire.bodies import PARTITIONS_MAX
 from raftmq.wire.messages.transactions import (
     SETTLED_MAX,
@@ -50,13 +50,17 @@ class _Commit:
     """Attributes:
     waiting: partitions that no leader has called settled yet.
     settled: the others that the metadata still list.
+    producer_ids: how many it may have: of a shared one all of its block.
     since: when it was seen first.
     progress_at: when a partition was settled last.
     """
 
-    __slots__ = ("ask_at", "pause", "progress_at", "settled", "since", "waiting")
+    __slots__ = (
+        "ask_at", "pause", "producer_ids", "progress_at", "settled", "since", "waiting"
+    )  # fmt: skip
 
-    def __init__(self, partitions: Iterable[Partition], now: float) -> None:
+    def __init__(self, partitions: Iterable[Partition], now: float, producer_ids: int = 1) -> None:
+        self.producer_ids = producer_ids
         self.waiting, self.settled = dict.fromkeys(partitions), dict[Partition, None]()
         self.since = self.progress_at = self.ask_at = now
         self.pause = ROUND_SECONDS
@@ -114,7 +118,10 @@ class UnsettledCommits:
             key = (listed.producer_id, listed.producer_epoch)
             commit = known.get(key)
             if commit is None:
-                commit = _Commit(listed.partitions, now)
+                # Not only of the members that count: what is open of others would be said to be
+                # aborted all the same, and is by then.
+                producer_ids = MEMBERS_MAX if listed.numbers else 1
+                commit = _Commit(listed.partitions, now, producer_ids)
             else:
                 commit.keep(listed.partitions)
             commits[key] = commit
@@ -178,7 +185,8 @@ class UnsettledCommits:
                     self._settle(transaction, partition, now)
                 elif state.leader != NO_BROKER and state.leader not in busy:
                     sheet = asked.setdefault(state.leader, _Sheet())
-                    sheet.add(partition, state.leader_epoch, transaction)
+                    told = CommittedTransaction(*transaction, commit.producer_ids)
+                    sheet.add(partition, state.leader_epoch, told)
         return {broker_id: sheet.questions() for broker_id, sheet in asked.items()}
 
     def _due(self, now: float) -> Iterator[tuple[Transaction, _Commit]]:
@@ -307,11 +315,13 @@ class _Sheet:
         self._count = 0
         self._partitions: dict[tuple[Partition, int], list[CommittedTransaction]] = {}
 
-    def add(self, partition: Partition, leader_epoch: int, transaction: Transaction) -> None:
+    def add(
+        self, partition: Partition, leader_epoch: int, transaction: CommittedTransaction
+    ) -> None:
         if self._count < SETTLED_MAX and len(self._partitions) < PARTITIONS_MAX:
             self._count += 1
             asked = self._partitions.setdefault((partition, leader_epoch), [])
-            asked.append(CommittedTransaction(*transaction))
+            asked.append(transaction)
 
     def questions(self) -> Questions:
         return tuple(

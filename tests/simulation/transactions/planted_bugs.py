@@ -52,9 +52,10 @@ def retry_of_end_is_refused(patch: Patch) -> None:
 def delta_of_new_id_only(patch: Patch) -> None:
     """A producer id that its transaction id has left is not told as changed."""
 
-    def touched(self: Draft, transaction_id: str, after: frozenset[int]) -> Any:
+    def touched(self: Draft, transaction_id: str, state: TransactionState | None) -> Any:
         known = self.transaction(transaction_id)
         before = frozenset() if known is None else known.producer_ids()
+        after = frozenset() if state is None else state.producer_ids()
         ids = self._image.transaction_ids
         for producer_id in before - after:
             ids = ids.delete(producer_id)

@@ -130,7 +130,7 @@ class Replica:
 
     def is_settled(self, producer_id: int, epoch: int) -> bool:
         transactions = self.producers.transactions
-        is_ended = transactions.is_ended(producer_id, epoch, self.high_watermark)
+        is_ended = transactions.is_ended([producer_id], epoch, self.high_watermark)
         return self.is_established and is_ended
 
     def visible(self, end: int) -> list[Record]:

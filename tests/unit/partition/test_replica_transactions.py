@@ -249,23 +249,23 @@ async def test_settled_is_what_can_never_be_open_again(autojump_clock: MockClock
         await leader.take_up(led_by(1, 4))
         await follower.take_up(led_by(1, 4))
         with pytest.raises(OffsetNotAvailable):
-            leader.is_settled(4, PID, 0)
+            leader.is_settled(4, [PID], 0)
         await copy(leader, follower)
-        assert not leader.is_settled(4, PID, 0)
+        assert not leader.is_settled(4, [PID], 0)
         metadata.said[PID, 0] = COMMITTED
         leader.resolve()
-        assert not leader.is_settled(4, PID, 0)
+        assert not leader.is_settled(4, [PID], 0)
         await copy(leader, follower)
-        assert leader.is_settled(4, PID, 0)
+        assert leader.is_settled(4, [PID], 0)
         leader.tick(trio.current_time())  # both are known now, so the producer is forgotten
         assert PID not in leader.log.transactions.known
-        assert leader.is_settled(4, PID, 0)
+        assert leader.is_settled(4, [PID], 0)
         with pytest.raises(FencedLeaderEpoch):
-            leader.is_settled(3, PID, 0)
+            leader.is_settled(3, [PID], 0)
         with pytest.raises(UnknownLeaderEpoch):
-            leader.is_settled(5, PID, 0)
+            leader.is_settled(5, [PID], 0)
         with pytest.raises(NotLeaderOrFollower):
-            follower.is_settled(4, PID, 0)
+            follower.is_settled(4, [PID], 0)
 
 
 async def test_retention_stops_at_the_last_stable_offset(autojump_clock: MockClock) -> None:
@@ -301,10 +301,10 @@ async def test_the_only_replica_takes_what_it_could_not_read_for_lost(
         assert replica.log.retirable_end is not None
         assert replica.log.retirable_end() == 2
         with pytest.raises(OffsetNotAvailable):
-            replica.is_settled(0, PID, 0)
+            replica.is_settled(0, [PID], 0)
         await replica.take_up(led_by(1, epoch, change=1, replicas=(1,)))
         assert replica.last_stable_offset == 2
-        assert replica.is_settled(epoch, PID, 0)
+        assert replica.is_settled(epoch, [PID], 0)
 
 
 async def test_only_a_leader_resolves(autojump_clock: MockClock) -> None:

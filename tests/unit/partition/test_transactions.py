@@ -160,13 +160,24 @@ def test_what_is_due_follows_from_the_outcomes() -> None:
 def test_a_transaction_is_settled_once_its_marker_is_committed() -> None:
     """Planted: forgets_before_marker_is_committed."""
     producers = noted([header(0, 7)])
-    assert not producers.transactions.is_ended(7, 0, 1)
+    assert not producers.transactions.is_ended([7], 0, 1)
     producers.note(marker(1, 7))
-    assert [producers.transactions.is_ended(7, 0, mark) for mark in (1, 2)] == [False, True]
+    assert [producers.transactions.is_ended([7], 0, mark) for mark in (1, 2)] == [False, True]
     producers.note(header(2, 7, 1))  # the next one says nothing of the one before
-    assert [producers.transactions.is_ended(7, 0, mark) for mark in (1, 2)] == [False, True]
-    assert not producers.transactions.is_ended(7, 1, 3)
-    assert producers.transactions.is_ended(8, 0, 0)  # nothing of it ever came here
+    assert [producers.transactions.is_ended([7], 0, mark) for mark in (1, 2)] == [False, True]
+    assert not producers.transactions.is_ended([7], 1, 3)
+    assert producers.transactions.is_ended([8], 0, 0)  # nothing of it ever came here
+
+
+def test_a_block_of_members_is_settled_once_all_of_their_markers_are_committed() -> None:
+    """Also of those that do not count: nothing of the block is open in a log then."""
+    producers = noted([header(0, 8_192), header(1, 8_195), header(2, 9)])
+    block = range(8_192, 2 * 8_192)
+    for number, offset in ((8_195, 3), (8_192, 4)):
+        assert not producers.transactions.is_ended(block, 0, 9)
+        producers.note(marker(offset, number))
+    assert [producers.transactions.is_ended(block, 0, mark) for mark in (4, 5)] == [False, True]
+    assert producers.transactions.is_ended(range(2 * 8_192, 3 * 8_192), 0, 0)
 
 
 def test_batches_that_cannot_be_read_leave_the_end_in_doubt() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.broker.transactions import requests
+from raftmq.broker.transactions import requests, slots
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import EndTransactions, FeatureLevel, OpenTransaction
 from raftmq.metadata.image import slot_of
@@ -111,7 +111,7 @@ async def test_new_ids_are_refused_before_there_are_too_many(
     """Those that are known are still opened."""
     async with transacting() as here:
         await here.opened()
-        monkeypatch.setattr(requests, "NEW_IDS_MAX", 1)
+        monkeypatch.setattr(slots, "NEW_IDS_MAX", 1)
         await here.opened(opening=2)
         await here.give(2, OTHER_ID)
         await settle()
