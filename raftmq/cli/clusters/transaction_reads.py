@@ -124,6 +124,9 @@ def _object(one: TransactionDetails) -> Row:
             {"topic": topic, "partition": number} for topic, number in one.unsettled_partitions
         ],
         "changed_at_ms": one.changed_at_ms,
+        "lineage": one.lineage,
+        "open_version": one.open_version,
+        "members": one.members,
     }
 
 
@@ -149,8 +152,7 @@ def _ended(one: TransactionDetails) -> str | None:
 def _write_details(one: TransactionDetails) -> None:
     lines = [
         f"transaction {shown(one.transaction_id, TEXT_CHARS_MAX)}",
-        f"  next: epoch {one.producer_epoch} of producer {one.producer_id}, timeout"
-        f" {one.timeout_ms} ms{', ephemeral' if one.is_ephemeral else ''}",
+        f"  {_next(one)}, timeout {one.timeout_ms} ms{', ephemeral' if one.is_ephemeral else ''}",
         f"  last: {_outcome(one)}",
     ]
     if one.last_version is not None:
@@ -163,6 +165,16 @@ def _write_details(one: TransactionDetails) -> None:
         lines.append(f"  ended: {ended}")
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
+
+
+def _next(one: TransactionDetails) -> str:
+    if one.lineage is None:
+        return f"next: epoch {one.producer_epoch} of producer {one.producer_id}"
+    lineage = f"shared: lineage {shown(one.lineage, TEXT_CHARS_MAX) or '(empty)'}"
+    if one.open_version is None:
+        return f"{lineage}, no version is open"
+    members = f"{counted(one.members, 'member')} from producer {one.producer_id} on"
+    return f"{lineage}, version {one.open_version} is open, {members}"
 
 
 def _open_object(one: OpenInTopic) -> Row:

@@ -523,7 +523,8 @@ class TransactionDetails:
     a log is known by that log alone: see `Admin.open_transactions`.
 
     Attributes:
-        producer_id, producer_epoch: the present transaction, or the next one.
+        producer_id, producer_epoch: the present transaction, or the next one; of a shared one the
+            first of its members' ids, or -1 where no version is open.
         timeout_ms: after which leaders that are held up have it aborted.
         is_ephemeral: nobody opens the id again; it is forgotten an hour after its last transaction.
         last_outcome: "committed" or "aborted": the newest that ended; "reopened": a producer has
@@ -536,6 +537,9 @@ class TransactionDetails:
         unsettled_partitions: topic and number of these.
         changed_at_ms: when that was, or, as long as there was none, when the id was opened; in
             milliseconds since 1970-01-01 UTC.
+        lineage: of a shared one, whose versions these are; None: it is not shared.
+        open_version: of a shared one: which version is open; None: none.
+        members: how many have joined that version.
     """
 
     transaction_id: str
@@ -550,6 +554,9 @@ class TransactionDetails:
     unsettled: int
     unsettled_partitions: tuple[TopicPartition, ...]
     changed_at_ms: int | None
+    lineage: str | None = None
+    open_version: int | None = None
+    members: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,8 @@ class TransactionCalls:
         check_transaction_id(transaction_id)
         deadline = self._deadline()
         found = await self._describe(transaction_id, deadline=deadline)
+        if found.producer_id == ABSENT:  # shared, and no version is open
+            return
 
         def make() -> EndTxn:
             return EndTxn(
@@ -289,6 +291,9 @@ def _details(told: TransactionDescribed, names: TopicNames) -> TransactionDetail
         told.unsettled,
         tuple(sorted(partitions)),
         _known(told.changed_at_ms),
+        told.lineage,
+        _known(told.open_version),
+        told.joined,
     )
 
 
