@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from raftmq.broker.transactions.open_transactions import OpenTransactions
+from raftmq.metadata.image import MEMBERS_MAX
 from raftmq.partition.replica_environment import PartitionKey
 
 KEYS = [PartitionKey(bytes([topic]) * 16, number) for topic in range(2) for number in range(3)]
@@ -20,6 +21,20 @@ def test_a_decision_finds_its_partitions_and_no_others() -> None:
     assert dict(index.partitions_of([7])) == {KEYS[0]: {7}, KEYS[1]: {7}}
     assert dict(index.partitions_of([8, 7])) == {KEYS[0]: {7}, KEYS[1]: {7, 8}, KEYS[2]: {8}}
     assert index.partitions_of([9]) == []
+
+
+def test_a_block_finds_its_members() -> None:
+    index, block = OpenTransactions(), MEMBERS_MAX
+    for producer_id, place in ((block, 0), (block + 5, 0), (block + 5, 1), (2 * block, 1), (7, 0)):
+        index.note(KEYS[place], producer_id)
+    assert dict(index.partitions_of([], [block])) == {
+        KEYS[0]: {block, block + 5},
+        KEYS[1]: {block + 5},
+    }
+    index.put(KEYS[0], set())
+    index.put(KEYS[1], {2 * block})
+    assert index.partitions_of([], [block, 0]) == []
+    assert dict(index.partitions_of([], [2 * block])) == {KEYS[1]: {2 * block}}
 
 
 @pytest.mark.parametrize("seed", range(20))

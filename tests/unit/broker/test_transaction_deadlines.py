@@ -16,12 +16,13 @@ from raftmq.broker.transactions.deadlines import (
 from raftmq.errors import ErrorCode, NotCoordinator, Unreachable
 from raftmq.metadata.commands import AssignSlot, EndTransactions, TransactionEnd
 from raftmq.metadata.image import slot_of
+from raftmq.metadata.transactions import block_of, present_of
 from raftmq.model import AbortReason
 from raftmq.wire.batch.control import ControlType
 from raftmq.wire.messages.transactions import EndTxnReply
 from tests.unit.broker.asking import said
 from tests.unit.broker.hosting import TOPIC_ID, settle
-from tests.unit.broker.transacting import HERE, ID, end, leading, markers, open_id
+from tests.unit.broker.transacting import HERE, ID, end, join, leading, markers, open_id
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -55,7 +56,7 @@ class Coordinator:
         if self.refusals:
             return EndTxnReply(self.refusals.pop(0))
         state = self._cluster.leader.image.transactions[body.transaction_id]
-        if (state.producer_id, state.producer_epoch) == (body.producer_id, body.producer_epoch):
+        if present_of(state) == (body.producer_id, body.producer_epoch):
             await self._cluster.leader.propose(_abort(self._cluster, body))
         return EndTxnReply()
 
@@ -175,4 +176,24 @@ async def test_the_time_counts_anew_after_a_change_of_leaders(autojump_clock: Mo
         assert coordinator.asked == []
         await trio.sleep(2.0)
         assert len(coordinator.asked) == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_version_is_aborted_as_a_whole(autojump_clock: MockClock) -> None:
+    """A14.3: once the first of its members that wrote here has been open for its time."""
+    async with leading() as (cluster, node), trio.open_nursery() as nursery:
+        coordinator = Coordinator(cluster)
+        replica = node.replicas.get(TOPIC_ID, 0)
+        await move_slot(cluster, ELSEWHERE)
+        first, second = [await join(cluster, timeout_ms=TIMEOUT_MS) for _ in range(2)]
+        nursery.start_soon(keeping(node, coordinator).run)
+        first.send(replica)
+        await trio.sleep(TIMEOUT_MS / 1000 - 1)
+        second.send(replica)
+        await trio.sleep(1 + 2 * LOOK_SECONDS)
+        (_, _, asked), *_ = coordinator.asked
+        assert (asked.transaction_id, asked.producer_id) == (ID, block_of(first.producer_id))
+        assert sorted(markers(replica)) == [
+            (first.producer_id, ControlType.ABORT), (second.producer_id, ControlType.ABORT)
+        ]  # fmt: skip
         nursery.cancel_scope.cancel()

@@ -8,10 +8,20 @@ import pytest
 import trio
 
 from raftmq.broker.transactions.resolving import AHEAD_SECONDS, LOOK_SECONDS
+from raftmq.errors import ProducerFenced, TransactionAborted
 from raftmq.metadata.delta import ChangeLog
 from raftmq.wire.batch.control import ControlType
 from tests.unit.broker.hosting import TOPIC_ID, settle
-from tests.unit.broker.transacting import HERE, Producer, end, leading, markers, open_id
+from tests.unit.broker.transacting import (
+    HERE,
+    Producer,
+    commit_members,
+    end,
+    join,
+    leading,
+    markers,
+    open_id,
+)
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -169,3 +179,62 @@ async def test_a_new_leader_knows_what_is_open(autojump_clock: MockClock) -> Non
         await end(cluster, producer)
         await trio.sleep(0.1)
         assert markers(replica) == [(producer.producer_id, ControlType.COMMIT)]
+
+
+@pytest.mark.parametrize("is_delta_whole", [True, False])
+async def test_a_commit_ends_all_members_of_its_block(
+    autojump_clock: MockClock, *, is_delta_whole: bool
+) -> None:
+    """A14.3: those that it lists count, all others are aborted, at once."""
+    async with leading(partitions=2) as (cluster, node):
+        if not is_delta_whole:  # as after a snapshot of the quorum
+            cluster.nodes[HERE]._machine.changes = ChangeLog(changes_max=0)
+            cluster.nodes[HERE]._machine.changes.reset(cluster.nodes[HERE].image)
+        replicas = [node.replicas.get(TOPIC_ID, number) for number in range(2)]
+        listed, copy, other = [await join(cluster) for _ in range(3)]
+        single = await open_id(cluster, "another")
+        for producer, replica in (
+            (listed, replicas[0]), (copy, replicas[0]), (single, replicas[0]), (other, replicas[1])
+        ):  # fmt: skip
+            producer.send(replica)
+        await settle()
+        await commit_members(cluster, listed)
+        await settle()
+        assert sorted(markers(replicas[0])) == [
+            (listed.producer_id, ControlType.COMMIT), (copy.producer_id, ControlType.ABORT)
+        ]  # fmt: skip
+        assert markers(replicas[1]) == [(other.producer_id, ControlType.ABORT)]
+        assert replicas[0].last_stable_offset == 2, "the single producer's is still open"
+        assert replicas[0].is_settled(replicas[0].leading().leader_epoch, [listed.producer_id], 0)
+
+
+async def test_a_new_opening_ends_what_the_one_before_has_left(autojump_clock: MockClock) -> None:
+    """A member of the block that was left is refused, or aborted with it."""
+    async with leading() as (cluster, node):
+        replica = node.replicas.get(TOPIC_ID, 0)
+        before, late = await join(cluster), await join(cluster)
+        before.send(replica)
+        after = await join(cluster, version=1)
+        await settle()
+        assert markers(replica) == [(before.producer_id, ControlType.ABORT)]
+        with pytest.raises(TransactionAborted):
+            late.send(replica)
+        after.send(replica)
+        await commit_members(cluster, after, version=1)
+        await settle()
+        assert markers(replica)[1:] == [(after.producer_id, ControlType.COMMIT)]
+        with pytest.raises(ProducerFenced):
+            after.send(replica, sequence=1)
+
+
+async def test_what_is_forged_by_later_metadata_is_aborted(autojump_clock: MockClock) -> None:
+    """Let in while the producer id was not known, and far ahead of it since: not for ever open."""
+    async with leading() as (cluster, node):
+        replica = node.replicas.get(TOPIC_ID, 0)
+        expected = cluster.leader.image.next_producer_id
+        forged = Producer(expected, 20_000)
+        forged.send(replica)
+        owner = await open_id(cluster)
+        assert owner.producer_id == expected
+        await trio.sleep(AHEAD_SECONDS + 3.0)
+        assert markers(replica) == [(expected, ControlType.ABORT)]

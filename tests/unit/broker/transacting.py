@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.metadata.commands import (
     EndTransactions,
+    JoinTransactions,
     OpenTransaction,
+    SharedEnd,
     TransactionEnd,
+    TransactionJoin,
     TransactionOpened,
     TransactionsEnded,
+    TransactionsJoined,
 )
 from raftmq.metadata.image import slot_of
+from raftmq.metadata.transactions import block_of
 from raftmq.wire.batch.records import encode_batch
 from raftmq.wire.bodies import ACKS_ALL
 from tests.log_reading import read_batches
@@ -112,3 +117,36 @@ async def end(
     command = EndTransactions(number, cluster.leader.image.slots[number].epoch, (ended,))
     result = await cluster.leader.propose(command)
     assert result == TransactionsEnded(()), f"{result}"
+
+
+async def join(
+    cluster: FakeCluster, version: int = 0, name: str = ID, *, timeout_ms: int = 60_000
+) -> Producer:
+    """A member of a shared transaction."""
+    number = slot_of(name)
+    joins = (TransactionJoin(name, "", version, timeout_ms),)
+    command = JoinTransactions(number, cluster.leader.image.slots[number].epoch, joins)
+    result = await cluster.leader.propose(command)
+    assert isinstance(result, TransactionsJoined), f"{result}"
+    (joined,) = result.outcomes
+    return Producer(joined.block + joined.number, 0)
+
+
+async def commit_members(
+    cluster: FakeCluster,
+    *members: Producer,
+    version: int = 0,
+    name: str = ID,
+    partitions: tuple[int, ...] = (0,),
+) -> None:
+    number, block = slot_of(name), block_of(members[0].producer_id)
+    bits = sum(1 << each.producer_id - block for each in members)
+    shared = SharedEnd("", bits.to_bytes(16, "little").rstrip(bytes(1)))
+    its = tuple((TOPIC_ID, partition) for partition in partitions)
+    ended = TransactionEnd(
+        name, block, 0, is_commit=True, version=version, partitions=its, shared=shared
+    )
+    command = EndTransactions(number, cluster.leader.image.slots[number].epoch, (ended,))
+    result = await cluster.leader.propose(command)
+    assert isinstance(result, TransactionsEnded), f"{result}"
+    assert result.outcomes[0].is_committed, f"{result}"
