@@ -13,10 +13,18 @@ from typing import TYPE_CHECKING, NoReturn
 import trio
 
 from raftmq.broker.groups.batches import LoneCommand
+from raftmq.broker.transactions.ends import EndEntry
 from raftmq.errors import RaftmqError
 from raftmq.metadata.apply.transaction_checks import TRANSACTIONS_MAX
-from raftmq.metadata.commands import NO_VERSION, DeleteTransactions, TransactionSeen
+from raftmq.metadata.commands import (
+    NO_VERSION,
+    DeleteTransactions,
+    TransactionEnd,
+    TransactionSeen,
+)
 from raftmq.metadata.image import slot_of
+from raftmq.metadata.transactions import present_of
+from raftmq.model import AbortReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -46,7 +54,9 @@ def is_old(state: TransactionState, now_ms: int) -> bool:
     if state.settling:
         return False
     age_ms = now_ms - state.changed_at_ms
-    if state.last_version != NO_VERSION:
+    # The driver of a shared one that nobody opens again has its answer by then.
+    has_versions = state.last_version != NO_VERSION
+    if has_versions and not (state.is_ephemeral and state.shared is not None):
         return age_ms >= VERSIONS_MS
     return age_ms >= (EPHEMERAL_MS if state.is_ephemeral else NAMED_MS)
 
@@ -60,6 +70,15 @@ def makes_room(state: TransactionState, now_ms: int) -> bool:
 def first_to_go(state: TransactionState) -> tuple[bool, int]:
     """The order in which ids make room: ephemeral ones before others, the oldest first."""
     return (not state.is_ephemeral, state.changed_at_ms)
+
+
+def is_left_open(state: TransactionState, now_ms: int) -> bool:
+    """Whether it is a version that is open for longer than any of its members could write. Leaders
+    that it holds up have it aborted long before; of members that never wrote anything nobody is
+    held up, and lower versions are refused while it is open.
+    """
+    is_open = state.shared is not None and state.shared.block >= 0
+    return is_open and now_ms - state.changed_at_ms >= state.timeout_ms + HOUR_MS
 
 
 class TransactionExpiry:
@@ -87,12 +106,15 @@ class TransactionExpiry:
         slots = {slot.slot: slot for slot in self._coordinator.slots if slot.is_loaded}
         rows = self._coordinator.image.transactions
         own = 0
+        left_open: list[str] = []
         old: list[str] = []
         idle: list[str] = []
         for at, (name, state) in enumerate(rows.items(), 1):
             if slot_of(name) in slots:
                 own += 1
-                if is_old(state, now_ms):
+                if is_left_open(state, now_ms):
+                    left_open.append(name)
+                elif is_old(state, now_ms):
                     old.append(name)
                 elif makes_room(state, now_ms):
                     idle.append(name)
@@ -100,9 +122,20 @@ class TransactionExpiry:
                 await trio.lowlevel.checkpoint()
         idle.sort(key=lambda name: first_to_go(rows[name]))
         idle = idle[: max(0, _share(len(rows), own) - len(old))]
+        for name in left_open:
+            self._abort(slots[slot_of(name)], name, rows[name], now_ms)
         self._forget(slots, [TransactionSeen(one, rows[one].changed_at_ms) for one in old + idle])
         if old or idle:
             logger.info("transaction ids to be forgotten: old=%d idle=%d", len(old), len(idle))
+
+    def _abort(self, slot: OwnedSlot, name: str, state: TransactionState, now_ms: int) -> None:
+        logger.info("version is open, and nobody writes it: transaction=%s", name)
+        producer_id, epoch = present_of(state)
+        end = TransactionEnd(name, producer_id, epoch, is_commit=False, reason=AbortReason.TIMEOUT)
+        try:
+            slot.transactions.put(EndEntry(end, now_ms, _note))
+        except RaftmqError as error:  # the line is full: the next check finds it again
+            _note(error)
 
     def _forget(self, slots: dict[int, OwnedSlot], going: Iterable[TransactionSeen]) -> None:
         by_slot: dict[int, list[TransactionSeen]] = {}

@@ -102,14 +102,14 @@ def _join(draft: Draft, command: JoinTransactions, join: TransactionJoin) -> Joi
     if join.version <= state.last_version:  # case 2
         return JoinOutcome(is_done=True, count=_count_of(state, join.version))
     if join.version < shared.open_version:  # case 3
-        message = f"transaction {name}: version {shared.open_version} is open, after {join.version}"
-        return JoinOutcome(ErrorCode.PRODUCER_FENCED, message)
+        return JoinOutcome(ErrorCode.PRODUCER_FENCED, _fenced(name, join.version, shared))
     if join.version > shared.open_version:  # case 5
         return _open_version(draft, command, join, state)
     if shared.joined >= MEMBERS_MAX:  # case 4
         message = (
             f"transaction {name}: version {join.version} has {MEMBERS_MAX} members: let fewer, and"
-            " larger, tasks write it"
+            f" larger, tasks write it; where these are of attempts that failed, `raftmq transaction"
+            f" abort {name}` lets it begin anew"
         )
         return JoinOutcome(ErrorCode.INVALID_REQUEST, message)
     shared = replace(shared, joined=shared.joined + 1)
@@ -233,7 +233,7 @@ def _end_refusal(draft: Draft, end: TransactionEnd, state: TransactionState) -> 
     present, name = state.shared, f"transaction {end.transaction_id}"
     assert present is not None, "of a shared transaction"
     if end.is_commit and end.version < present.open_version:  # case 1
-        message = f"{name}: version {present.open_version} is open, after {end.version}"
+        message = _fenced(end.transaction_id, end.version, present)
         return Refused(ErrorCode.PRODUCER_FENCED, message)
     if not _is_open(state, end):  # case 2
         message = f"{name}: version {end.version} of block {end.producer_id} was aborted"
@@ -346,6 +346,13 @@ def _version_refusal(end: TransactionEnd) -> Refused | None:
     else:
         return None
     return Refused(ErrorCode.INVALID_REQUEST, message)
+
+
+def _fenced(name: str, version: int, shared: SharedVersions) -> str:
+    return (
+        f"transaction {name}: version {shared.open_version} is open, which comes after {version};"
+        f" if nobody writes it, `raftmq transaction abort {name}` ends it"
+    )
 
 
 def _new_row_refusal(draft: Draft, end: TransactionEnd) -> Refused | None:

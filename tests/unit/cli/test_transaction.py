@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from raftmq.cli.main import main
 from raftmq.wire.messages.transactions import (
@@ -75,6 +76,24 @@ def test_an_id(here: Here) -> None:
         "  last: committed",
         "  version: 17, 1 row",
     ]
+
+
+def test_a_shared_id(here: Here) -> None:
+    """A14.3"""
+    row = replace(
+        ROW, lineage="checkpoint 1", open_version=18, joined=3, producer_id=8_192, producer_epoch=0
+    )
+    here.bureau.lie(DescribeTransactions, DescribeTransactionsReply((row,)))
+    assert here.run("describe etl").stdout.splitlines()[1] == (
+        "  shared: lineage checkpoint 1, version 18 is open, 3 members from producer 8192 on,"
+        " timeout 60000 ms"
+    )
+    told = json.loads(here.run("describe etl -o json").stdout)
+    assert (told["lineage"], told["open_version"], told["members"]) == ("checkpoint 1", 18, 3)
+    idle = replace(row, lineage="", open_version=-1, joined=0, producer_id=-1, producer_epoch=-1)
+    here.bureau.lie(DescribeTransactions, DescribeTransactionsReply((idle,)))
+    assert "lineage (empty), no version is open" in here.run("describe etl").stdout
+    assert here.run("abort etl --yes").stdout == "transaction etl: aborted\n"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,9 @@ from raftmq.broker.transactions.expiry import (
     makes_room,
 )
 from raftmq.metadata.commands import DeleteTransactions
-from raftmq.metadata.image import TransactionState, UnsettledCommit
+from raftmq.metadata.image import SharedVersions, TransactionState, UnsettledCommit
+from raftmq.model import AbortReason
+from raftmq.wire.messages.transactions import JoinTransaction
 from tests.unit.broker.asking import ORDERS
 from tests.unit.broker.groups.coordinating import ELSEWHERE, NOW_MS, settle
 from tests.unit.broker.transactions.transacting import ID, OTHER_ID, end_of, transacting
@@ -48,6 +50,8 @@ def state(**more: object) -> TransactionState:
         (state(is_ephemeral=True), HOUR_MS),
         (state(last_version=0), 90 * DAY_MS),
         (state(last_version=0, is_ephemeral=True), 90 * DAY_MS),
+        (state(last_version=0, shared=SharedVersions("")), 90 * DAY_MS),
+        (state(last_version=0, is_ephemeral=True, shared=SharedVersions("")), HOUR_MS),
     ],
 )
 def test_ids_have_an_age(row: TransactionState, age_ms: int) -> None:
@@ -158,3 +162,25 @@ async def test_when_ids_are_looked_at(
         await trio.sleep(CROWDED_SECONDS + 1)
         assert await known(here) == set()
         nursery.cancel_scope.cancel()
+
+
+async def test_a_version_that_nobody_writes_is_aborted(autojump_clock: MockClock) -> None:
+    """A14.3: no leader is held up by members that never wrote; lower versions would be refused."""
+    async with transacting(ID, OTHER_ID) as here:
+        for name in (ID, OTHER_ID):
+            await here.ask(JoinTransaction(name, "", 7, 60_000))
+        here.now_ms += 60_000 + HOUR_MS - 1
+        await here.ask(JoinTransaction(OTHER_ID, "", 7, 60_000))
+        here.now_ms += 1
+        await here.transactions.expiry.look()
+        await settle()
+        row, other = here.row(), here.row(OTHER_ID)
+        assert row is not None
+        assert row.shared == SharedVersions("")
+        assert row.last is not None
+        assert row.last.reason == AbortReason.TIMEOUT
+        assert other is not None
+        assert other.shared is not None
+        assert other.shared.open_version == 7
+        reply = await here.ask(JoinTransaction(ID, "", 6, 60_000))
+        assert not reply.error
