@@ -9,7 +9,7 @@ transactions stand those of plain producers, which take turns with them; medians
 committed records has what is committed. `interval`: `exactly_once` beside at-least-once. `ends`:
 what decisions cost a broker that has no part in them, and how late it hears of them, beside
 snapshots. `ids`: 75,000 of them, memory and restart. `takeover`: coordinators are killed. `shelf`:
-200 new producers a second, each with one transaction, beside 1,000 plain ones, in one partition.
+200 members of a shared transaction a second, beside 1,000 plain producers, in one partition.
 
 What a transaction runs through is counted by `python -m benchmarks.calls transaction`; topics
 without transactions are compared with an earlier commit by `python -m benchmarks.paired`.

@@ -39,12 +39,11 @@ class RawId:
         self.coordinator = CoordinatorLookup(cluster, name)
         self._owner, self.producer_id, self.producer_epoch = os.urandom(16), -1, -1
 
-    async def open(self, *, is_ephemeral: bool = False) -> None:
+    async def open(self) -> None:
         body = InitProducerId(
             timeout_ms=TIMEOUT_MS,
             transaction_id=self.name,
             owner=self._owner,
-            is_ephemeral=is_ephemeral,
         )
         reply: InitProducerIdReply = await self.coordinator.ask(
             lambda: body,
