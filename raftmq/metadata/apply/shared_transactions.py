@@ -358,7 +358,10 @@ def _fenced(name: str, version: int, shared: SharedVersions) -> str:
 def _new_row_refusal(draft: Draft, end: TransactionEnd) -> Refused | None:
     if end.is_commit and end.producer_id == NO_BLOCK:
         return _count_refusal(draft, end.transaction_id)
-    message = f"transaction {end.transaction_id} is not known (any more): nothing of it counts"
+    message = (
+        f"transaction {end.transaction_id} is not known (any more): if it was forgotten, nobody can"
+        " say whether this version was committed: look for its records"
+    )
     return Refused(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, message)
 
 
