@@ -473,13 +473,14 @@ class DeleteTransactions(Command, frozen=True, tag=28):
 
 
 class TransactionJoin(Value, frozen=True):
-    """One more member for a version of a shared transaction."""
+    """So many more members for a version of a shared transaction."""
 
     transaction_id: str
     lineage: str
     version: int
     timeout_ms: int  # of the version, if this opens it
     is_ephemeral: bool = False
+    count: int = 1
 
 
 class JoinTransactions(Command, frozen=True, tag=29):
@@ -614,8 +615,11 @@ class TransactionsEnded(Result, frozen=True, tag=8):
 
 
 class JoinOutcome(Value, frozen=True):
-    """The number of a member: its producer id is `block + number`, in epoch 0. With `is_done` the
-    version was committed before, and there is none; with a `code` it was refused.
+    """The number of the first of the members that have joined; the others follow it. The producer
+    id of a member is `block + number`, in epoch 0. With `is_done` the version was committed before,
+    and there is none; with a `code` it was refused.
+
+    One for all that join a version together: results of commands are remembered.
     """
 
     code: ErrorCode = ErrorCode.NONE

@@ -442,4 +442,4 @@ def test_nonsense_about_versions_breaks_nothing(seed: int) -> None:
         for state in {*metadata.image.transactions.values()} - {*before.transactions.values()}:
             if state.shared is not None and state.last is not None:
                 decided += 1
-    assert decided > 10
+    assert decided > 5

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
+from msgspec.structs import replace
 
 from raftmq.broker.groups.batches import SharedEntry
 from raftmq.broker.groups.checks import told
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.header import Buffer
 
 JOIN_BYTES = 60  # estimate of one in a command, without its texts
+TOGETHER_MAX = 1_000  # members that join a version by one command
 
 
 class JoinRequests:
@@ -108,22 +110,35 @@ class JoinEntry(SharedEntry):
 
 
 class JoinBatch:
-    """Joins that share one command. All together are far below the largest command."""
+    """Joins that share one command: members of one version are one join of it. All together are far
+    below the largest command.
+    """
 
     def __init__(self) -> None:
-        self._places: dict[JoinEntry, int] = {}
+        self._wanted: dict[TransactionJoin, dict[JoinEntry, int]] = {}
+        self._changed_at_ms = 0
 
     def maybe_add(self, entry: JoinEntry) -> bool:
-        if len(self._places) >= JOINS_MAX:
+        others = self._wanted.get(entry.join)
+        if others is None:
+            if len(self._wanted) >= JOINS_MAX:
+                return False
+            others = self._wanted[entry.join] = {}
+        elif len(others) >= TOGETHER_MAX:
             return False
-        self._places[entry] = len(self._places)
+        others[entry] = len(others)
+        self._changed_at_ms = max(self._changed_at_ms, entry.changed_at_ms)
         return True
 
     def command(self, *, slot: int, slot_epoch: int) -> JoinTransactions:
-        joins = tuple(entry.join for entry in self._places)
-        changed_at_ms = max(entry.changed_at_ms for entry in self._places)
-        return JoinTransactions(slot, slot_epoch, joins, changed_at_ms)
+        joins = [replace(join, count=len(its)) for join, its in self._wanted.items()]
+        return JoinTransactions(slot, slot_epoch, tuple(joins), self._changed_at_ms)
 
     def part_of(self, result: AnyResult, entry: JoinEntry) -> TransactionsJoined:
         assert isinstance(result, TransactionsJoined), f"{result} to joins"
-        return TransactionsJoined((result.outcomes[self._places[entry]],))
+        outcomes = dict(zip(self._wanted, result.outcomes, strict=True))
+        outcome = outcomes[entry.join]
+        if outcome.number >= 0:
+            place = self._wanted[entry.join][entry]
+            outcome = replace(outcome, number=outcome.number + place)
+        return TransactionsJoined((outcome,))

@@ -84,7 +84,7 @@ def _join(draft: Draft, command: JoinTransactions, join: TransactionJoin) -> Joi
     1. Another lineage's, or a single producer's.
     2. Committed before: there is nothing to write.
     3. A higher version is open: this one is a zombie's.
-    4. One more member of the version that is open.
+    4. More members of the version that is open.
     5. A new opening; what was open is aborted.
     """
     name = join.transaction_id
@@ -105,23 +105,22 @@ def _join(draft: Draft, command: JoinTransactions, join: TransactionJoin) -> Joi
         return JoinOutcome(ErrorCode.PRODUCER_FENCED, _fenced(name, join.version, shared))
     if join.version > shared.open_version:  # case 5
         return _open_version(draft, command, join, state)
-    if shared.joined >= MEMBERS_MAX:  # case 4
+    if shared.joined + join.count > MEMBERS_MAX:  # case 4
         message = (
             f"transaction {name}: version {join.version} has {MEMBERS_MAX} members: let fewer, and"
             f" larger, tasks write it; where these are of attempts that failed, `raftmq transaction"
             f" abort {name}` lets it begin anew"
         )
         return JoinOutcome(ErrorCode.INVALID_REQUEST, message)
-    shared = replace(shared, joined=shared.joined + 1)
-    state = replace(state, shared=shared, changed_at_ms=command.changed_at_ms)
-    draft.put_member(name, state)
-    return JoinOutcome(block=shared.block, number=shared.joined - 1, timeout_ms=state.timeout_ms)
+    after = replace(shared, joined=shared.joined + join.count)
+    draft.put_member(name, replace(state, shared=after, changed_at_ms=command.changed_at_ms))
+    return JoinOutcome(block=shared.block, number=shared.joined, timeout_ms=state.timeout_ms)
 
 
 def _open_version(
     draft: Draft, command: JoinTransactions, join: TransactionJoin, state: TransactionState | None
 ) -> JoinOutcome:
-    """A new block, of which this is the first member."""
+    """A new block, of which these are the first members."""
     name = join.transaction_id
     block = -(-draft.next_producer_id // MEMBERS_MAX) * MEMBERS_MAX
     if state is None and (refusal := _count_refusal(draft, name)) is not None:
@@ -133,7 +132,7 @@ def _open_version(
     state = _new_row(join.lineage, command.changed_at_ms) if state is None else state
     state = replace(
         _left(state, AbortReason.OWNER),
-        shared=SharedVersions(join.lineage, join.version, block, joined=1),
+        shared=SharedVersions(join.lineage, join.version, block, joined=join.count),
         timeout_ms=join.timeout_ms,
         is_ephemeral=join.is_ephemeral,
         changed_at_ms=command.changed_at_ms,
@@ -305,6 +304,11 @@ def _join_refusal(join: TransactionJoin) -> Refused | None:
         return Refused(ErrorCode.INVALID_REQUEST, message)
     if join.version < 0:
         message = f"transaction {name}: version {join.version}, it is 0 or more"
+        return Refused(ErrorCode.INVALID_REQUEST, message)
+    if not 1 <= join.count <= MEMBERS_MAX:
+        message = (
+            f"transaction {name}: {join.count} members at once, allowed are 1 to {MEMBERS_MAX}"
+        )
         return Refused(ErrorCode.INVALID_REQUEST, message)
     return None
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TRANSACTIONS_MAX = 100_000
 # Ends of one command: each is about 50 us on the loop of every broker.
 ENDS_MAX = 200
-# Members of one command: a microbatch's tasks come together.
+# Joins of one command, each of any number of members.
 JOINS_MAX = 200
 # Of one transaction. A command with so many blocks the loop of every node for about 10 ms.
 PARTITIONS_MAX = 2_000

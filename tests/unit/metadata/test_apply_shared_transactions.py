@@ -62,8 +62,11 @@ def cluster() -> MetadataImage:
     return after(coordinated(), AllocateProducerIds(0, coordinated().brokers[0].broker_epoch, 10))
 
 
-def joining(version: int, *, lineage: str = "", count: int = 1, **fields: Any) -> JoinTransactions:
-    join = TransactionJoin(ID, lineage, version, 30_000, **fields)
+def joining(
+    version: int, *, lineage: str = "", count: int = 1, members: int = 1, **fields: Any
+) -> JoinTransactions:
+    """`count` joins, each of so many members."""
+    join = TransactionJoin(ID, lineage, version, 30_000, count=members, **fields)
     return JoinTransactions(slot_of(ID), 1, (join,) * count, changed_at_ms=5)
 
 
@@ -177,9 +180,9 @@ def test_an_id_is_shared_or_a_single_producers() -> None:
 
 
 def test_a_block_is_full_in_the_end() -> None:
-    image = cluster()
-    for _ in range(MEMBERS_MAX // 128):
-        image = joined(image, 0, count=128)
+    image = joined(cluster(), 0)
+    image, (last,) = join(image, 0, members=MEMBERS_MAX - 1)
+    assert last.number == 1, "the first of those that have joined together"
     assert outcomes(image, MEMBERS_MAX - 1) == [OPEN]
     _, (outcome,) = join(image, 0)
     assert outcome.code is ErrorCode.INVALID_REQUEST
@@ -193,6 +196,8 @@ def test_a_block_is_full_in_the_end() -> None:
     [
         ({"version": -1}, ErrorCode.INVALID_REQUEST),
         ({"lineage": "x" * 256}, ErrorCode.INVALID_REQUEST),
+        ({"members": 0}, ErrorCode.INVALID_REQUEST),
+        ({"members": MEMBERS_MAX + 1}, ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_joins_that_make_no_sense(fields: dict[str, Any], code: ErrorCode) -> None:

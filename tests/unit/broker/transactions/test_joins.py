@@ -144,10 +144,25 @@ def test_a_batch_takes_as_many_joins_as_a_command() -> None:
     for number in range(JOINS_MAX):
         entries.append(JoinEntry(TransactionJoin(ID, "", number, 1_000), number, lambda _: None))
         assert batch.maybe_add(entries[-1])
-    assert not batch.maybe_add(JoinEntry(TransactionJoin(ID, "", 1, 1_000), 1, lambda _: None))
+    assert not batch.maybe_add(JoinEntry(TransactionJoin(ID, "", -1, 1_000), 1, lambda _: None))
     command = batch.command(slot=3, slot_epoch=4)
     assert command == JoinTransactions(
         3, 4, tuple(entry.join for entry in entries), changed_at_ms=JOINS_MAX - 1
     )
     result = TransactionsJoined(tuple(JoinOutcome(number=each) for each in range(JOINS_MAX)))
     assert batch.part_of(result, entries[5]) == TransactionsJoined((JoinOutcome(number=5),))
+
+
+def test_members_of_one_version_are_one_join() -> None:
+    """Each gets a number of its own; what the quorum remembers of the command stays small."""
+    batch = JoinBatch()
+    of_one, of_other = TransactionJoin(ID, "", 1, 1_000), TransactionJoin(ID, "", 2, 1_000)
+    entries = [JoinEntry(join, 0, lambda _: None) for join in (of_one, of_other, of_one, of_one)]
+    assert all(batch.maybe_add(entry) for entry in entries)
+    joins = batch.command(slot=3, slot_epoch=4).joins
+    assert [(join.version, join.count) for join in joins] == [(1, 3), (2, 1)]
+    refused = JoinOutcome(ErrorCode.PRODUCER_FENCED)
+    result = TransactionsJoined((JoinOutcome(block=8_192, number=7), refused))
+    parts = [batch.part_of(result, entry).outcomes[0] for entry in entries]
+    assert [part.number for part in parts] == [7, -1, 8, 9]
+    assert parts[1] == refused
