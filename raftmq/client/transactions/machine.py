@@ -11,16 +11,23 @@ number between the end of a transaction and the answer that names the next one.
 from __future__ import annotations
 
 import math
-from enum import Enum
 from typing import TYPE_CHECKING, NoReturn
 
 from msgspec.structs import replace
 
+from raftmq.client.transactions.records import (
+    FAILED_SEND,
+    GROUP,
+    REASONS,
+    TIMEOUT,
+    TransactionPhase,
+    TransactionRecords,
+    transaction_aborted,
+)
 from raftmq.errors import (
     ErrorCode,
     FencedInstanceId,
     IllegalGeneration,
-    InvalidTransaction,
     OutcomeUnknown,
     ProducerFenced,
     RebalanceInProgress,
@@ -30,9 +37,9 @@ from raftmq.errors import (
     error_for,
 )
 from raftmq.model import AbortReason
-from raftmq.wire.bodies import ABSENT, TopicPartition
+from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.producers import InitProducerId
-from raftmq.wire.messages.transactions import TRANSACTION_PARTITIONS_MAX, EndTxn
+from raftmq.wire.messages.transactions import EndTxn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,49 +48,19 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.producers import InitProducerIdReply
     from raftmq.wire.messages.transactions import EndTxnReply, GroupOffsets
 
-# A commit is asked so long before the time of the transaction is over: leaders that count it have
-# it aborted then, and a commit that arrives with them would be decided by chance.
-MARGIN_SECONDS = 1.0
-# What `TransactionAborted.reason` says.
-FAILED_SEND, GROUP = "failed send", "group"
-REASONS = {
-    AbortReason.NONE: "",
-    AbortReason.PROGRAM: "program",
-    AbortReason.TIMEOUT: "timeout",
-    AbortReason.OWNER: "owner",
-    AbortReason.OPERATOR: "operator",
-}
-
 # Of an epoch that is over, or of an id that is forgotten.
 _OVER = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 _OF_GROUP = (IllegalGeneration, UnknownMemberId, RebalanceInProgress)
 
 
-class TransactionPhase(Enum):
-    """What a transactional producer may do."""
-
-    CLOSED = "closed"  # its id is not open, or not any more: it is opened before the next one
-    READY = "ready"  # the next transaction may begin
-    OPEN = "open"
-    MUST_ABORT = "must abort"  # a record was given up, or its time is over
-    COMMITTING = "committing"  # asked, and not answered
-    ABORTING = "aborting"
-    UNKNOWN = "unknown"  # a commit has no answer: it is asked again before anything else
-    FENCED = "fenced"  # another producer has the id: nothing more is possible
-
-
-class TransactionMachine:
+class TransactionMachine(TransactionRecords):
     """The transactions of one producer, one after the other.
 
     Args:
         owner: 16 random bytes of this producer.
-        on_end: called when the present transaction cannot be committed any more.
 
     Attributes:
-        error: with which sends fail now, and those that wait; None while nothing is wrong.
-        number: producer id and epoch of the present transaction, or the next one.
         is_committed: what became of the newest transaction that is over; None: not known.
-        latest_at: until when its commit may be asked.
         abort_reason: why the newest one that is over was aborted, where its coordinator said it.
         last_version, last_count: the highest version that was committed, and its rows; -1: none.
         is_in_doubt: an attempt to commit the present transaction may have been carried out.
@@ -98,33 +75,16 @@ class TransactionMachine:
         is_ephemeral: bool = False,
         on_end: Callable[[], None],
     ) -> None:
-        self.transaction_id, self._owner = transaction_id, owner
-        self._timeout_ms, self._is_ephemeral, self._on_end = timeout_ms, is_ephemeral, on_end
-        self.phase = TransactionPhase.CLOSED
-        self.error: RaftmqError | None = None
-        self.number: tuple[int, int] | None = None
+        super().__init__(transaction_id, timeout_ms, on_end)
+        self._owner, self._is_ephemeral = owner, is_ephemeral
         self.is_committed: bool | None = None
         self.is_in_doubt = False
         self.abort_reason = ""
         self.last_version = self.last_count = ABSENT
         self._opening = 0
         self._version = self._count = ABSENT
-        self._partitions: dict[TopicPartition, None] = {}
-        self.latest_at = math.inf
         self._asked: EndTxn | None = None
         self._was_asked = False  # the end of the present transaction
-
-    def __str__(self) -> str:
-        return f"transaction {self.transaction_id!r}"
-
-    @property
-    def takes_records(self) -> bool:
-        return self.phase is TransactionPhase.OPEN
-
-    @property
-    def topic_ids(self) -> set[bytes]:
-        """Where something has left for."""
-        return {place.topic_id for place in self._partitions}
 
     @property
     def is_empty(self) -> bool:
@@ -132,38 +92,9 @@ class TransactionMachine:
         return not self._partitions and not self._was_asked
 
     @property
-    def timeout_seconds(self) -> float:
-        return self._timeout_ms / 1000
-
-    @property
     def is_asked(self) -> bool:
         """An end was asked, and is not answered."""
         return self._asked is not None
-
-    def is_late(self, now: float) -> bool:
-        """Whether it is too late to ask for a commit."""
-        return now >= self.latest_at
-
-    def on_time(self, now: float) -> float:
-        """Where it is too late for a commit, and none was asked, it must be aborted: the program
-        learns it with what it sends next, and not only after more work in vain.
-
-        Returns:
-            When this is to be called again, at the latest.
-        """
-        if self.phase is not TransactionPhase.OPEN:
-            return math.inf
-        if not self.is_late(now):
-            return self.latest_at
-        self.end_with(self.timed_out())
-        return math.inf
-
-    def timed_out(self) -> TransactionAborted:
-        return _aborted(
-            f"{self}: its time of {self.timeout_seconds:g} s is over before it was committed; "
-            "commit more often, or take a longer transaction_timeout_ms",
-            REASONS[AbortReason.TIMEOUT],
-        )
 
     # -- opening the id --------------------------------------------------------------------
 
@@ -213,58 +144,6 @@ class TransactionMachine:
     def set_count(self, count: int) -> None:
         """How many rows the version has, where the program knows that at its end only."""
         self._count = count
-
-    def on_leaving(self, topic_id: bytes, partition: int, now: float) -> None:
-        """A batch leaves for a partition: the commit has to name that, whatever becomes of it."""
-        if not self._partitions:
-            # Of a short time a quarter, or nothing would be left to commit in.
-            margin = min(MARGIN_SECONDS, self.timeout_seconds / 4)
-            self.latest_at = now + self.timeout_seconds - margin
-        place = TopicPartition(topic_id, partition)
-        if place in self._partitions:  # the usual case
-            return
-        self._partitions[place] = None
-        if len(self._partitions) > TRANSACTION_PARTITIONS_MAX:
-            self.end(
-                InvalidTransaction(
-                    f"{self}: records for more than {TRANSACTION_PARTITIONS_MAX} partitions: "
-                    "commit more often, or send to fewer topics"
-                )
-            )
-
-    def told(self, error: RaftmqError) -> RaftmqError:
-        """A broker's error of a batch; it does not know why the transaction was aborted."""
-        if not isinstance(error, TransactionAborted):
-            return error
-        told = _aborted(
-            f"{self} was aborted: its time of {self.timeout_seconds:g} s is over, or an operator "
-            "or another producer has ended it",
-            "",
-        )
-        told.__cause__ = error
-        return told
-
-    def end(self, error: RaftmqError) -> None:
-        """A record was given up: nothing of the transaction may count. The first reason stays."""
-        if self.phase is TransactionPhase.OPEN:
-            self.phase, self.error = TransactionPhase.MUST_ABORT, self.aborted(error)
-            self._on_end()
-
-    def end_with(self, aborted: TransactionAborted) -> None:
-        """Another reason than a record that was given up."""
-        assert self.phase is TransactionPhase.OPEN, "it is not open"
-        self.phase, self.error = TransactionPhase.MUST_ABORT, aborted
-        self._on_end()
-
-    def aborted(self, error: RaftmqError) -> RaftmqError:
-        """The error of a record that was given up: nothing of its transaction counts, so it is
-        definite, whatever became of the record.
-        """
-        if isinstance(error, (TransactionAborted, ProducerFenced)):
-            return error
-        told = _aborted(f"{self} is aborted, as a record was given up: {error}", FAILED_SEND)
-        told.__cause__ = error
-        return told
 
     # -- its end ---------------------------------------------------------------------------
 
@@ -329,9 +208,9 @@ class TransactionMachine:
         if not self.is_in_doubt:  # no attempt has arrived: it is aborted instead
             self._asked = None
             self.phase = TransactionPhase.MUST_ABORT
-            self.error = _aborted(
+            self.error = transaction_aborted(
                 f"{self} is aborted, as its commit has reached no coordinator: {error}",
-                REASONS[AbortReason.TIMEOUT],
+                TIMEOUT,
             )
             raise self.error from error
         self.phase = TransactionPhase.UNKNOWN
@@ -368,9 +247,13 @@ class TransactionMachine:
             self.error = ProducerFenced(f"{self}: another producer has opened it since")
         if was_commit and not reply.is_committed:
             reason = REASONS[AbortReason(reply.reason)]
-            if in_doubt and reason == REASONS[AbortReason.TIMEOUT]:
-                raise _aborted(f"{self}: its time was over before a commit has arrived", reason)
-            raise _aborted(f"{self} was aborted before ({reason or 'reason not told'})", reason)
+            if in_doubt and reason == TIMEOUT:
+                raise transaction_aborted(
+                    f"{self}: its time was over before a commit has arrived", reason
+                )
+            raise transaction_aborted(
+                f"{self} was aborted before ({reason or 'reason not told'})", reason
+            )
 
     def _on_version(self, count: int) -> None:
         if self._version >= self.last_version:
@@ -401,7 +284,7 @@ class TransactionMachine:
                     f"{self}: what became of it is not known any more: {error}"
                 ) from error
             if was_commit:
-                raise _aborted(f"{self}: {error}", "") from error
+                raise transaction_aborted(f"{self}: {error}", "") from error
             return
         if not self._asked.is_commit:  # an abort that is refused: nothing is left to do but wait
             raise error
@@ -420,13 +303,13 @@ class TransactionMachine:
 
     def _refused(self, error: RaftmqError) -> TransactionAborted:
         if isinstance(error, (*_OF_GROUP, FencedInstanceId)):
-            aborted = _aborted(
+            aborted = transaction_aborted(
                 f"{self} cannot be committed with its offsets, and is aborted: leave its block and "
                 f"open the consumer anew, which goes on where its group stands ({error})",
                 GROUP,
             )
         else:
-            aborted = _aborted(f"{self} cannot be committed: {error}", FAILED_SEND)
+            aborted = transaction_aborted(f"{self} cannot be committed: {error}", FAILED_SEND)
         aborted.__cause__ = error
         return aborted
 
@@ -469,9 +352,3 @@ class TransactionMachine:
                 f"{self}: what became of it is not known any more: {message}"
             ) from self.error
         raise self.error
-
-
-def _aborted(message: str, reason: str) -> TransactionAborted:
-    error = TransactionAborted(message)
-    error.reason = reason
-    return error

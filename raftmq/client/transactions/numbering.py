@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.client.producer.batch import SEQUENCE_COUNT, Number
-from raftmq.client.transactions.machine import TransactionPhase
+from raftmq.client.transactions.records import TransactionPhase
 from raftmq.errors import Unreachable
 
 if TYPE_CHECKING:
     from raftmq.client.producer.batch import ProducerBatch
-    from raftmq.client.transactions.machine import TransactionMachine
+    from raftmq.client.transactions.records import TransactionRecords
     from raftmq.errors import RaftmqError
     from raftmq.model import Compression
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class TransactionNumbering:
     """Of one partition, which has at most one request in flight (decision 0017)."""
 
-    def __init__(self, machine: TransactionMachine) -> None:
+    def __init__(self, machine: TransactionRecords) -> None:
         self._machine = machine
         self._of: tuple[int, int] | None = None  # whose sequences these are
         self._next_sequence = 0

@@ -13,7 +13,7 @@ import anyio
 
 from raftmq.client.group.coordinator import CoordinatorLookup
 from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
-from raftmq.client.transactions.machine import TransactionPhase
+from raftmq.client.transactions.records import TIMEOUT, TransactionPhase
 from raftmq.errors import (
     InvalidTransaction,
     OutcomeUnknown,
@@ -373,7 +373,7 @@ class TransactionSession:
         machine = self.machine
         if not isinstance(error, TransactionAborted) or error.reason:
             return error
-        if machine.abort_reason == "timeout":
+        if machine.abort_reason == TIMEOUT:
             told = machine.timed_out()
         elif machine.abort_reason == "operator":
             told = TransactionAborted(f"{machine} was aborted by an operator; run it again")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from raftmq.client.producer.batch import BatchMetadata, ProducerBatch, RecordMetadata
 from raftmq.client.producer.delivery import Delivery, call_program, check_callback
-from raftmq.client.transactions.machine import TransactionPhase
 from raftmq.client.transactions.offsets import TransactionProgress
+from raftmq.client.transactions.records import TransactionPhase
 from raftmq.client.type_parameters import Generic, KeyT_contra, ValueT_contra
 from raftmq.errors import (
     IllegalGeneration,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from raftmq.client.transactions.machine import TransactionPhase
+from raftmq.client.transactions.records import TransactionPhase
 from raftmq.client.transactions.session import ABORT_SECONDS_MAX
 from raftmq.wire.batch.header import read_header
 from tests.simulation.deterministic import run

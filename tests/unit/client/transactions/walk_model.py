@@ -10,7 +10,8 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.client.transactions.machine import TransactionMachine, TransactionPhase
+from raftmq.client.transactions.machine import TransactionMachine
+from raftmq.client.transactions.records import TransactionPhase
 from raftmq.errors import (
     Disconnected,
     ErrorCode,
