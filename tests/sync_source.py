@@ -111,10 +111,10 @@ TWINS = (
         },
     ),
     Twin(
-        ("raftmq.sync.transaction", "Transaction"),
-        (("raftmq.client.transactions.transaction", "Transaction"),),
-        inner="self._transaction",
-        by_hand=("send", "enqueue", "send_nowait", "send_many", "commit_offsets"),
+        ("raftmq.sync.sending", "TransactionSender"),
+        (("raftmq.client.transactions.sending", "TransactionSender"),),
+        inner="self._sender",
+        by_hand=("send", "enqueue", "send_nowait", "send_many"),
         timeouts={
             "send": "after `timeout` seconds; the end of the block waits for the record. "
             "Indefinite.",
@@ -126,6 +126,12 @@ TWINS = (
             "send_columns": "after `timeout` seconds; some records may be sent. Indefinite.",
         },
         notes={"enqueue": CALLED_BACK, "send_nowait": CALLED_BACK},
+    ),
+    Twin(
+        ("raftmq.sync.transaction", "Transaction"),
+        (("raftmq.client.transactions.transaction", "Transaction"),),
+        inner="self._transaction",
+        by_hand=("commit_offsets",),
     ),
     Twin(
         ("raftmq.sync.producer", "Producer"),
@@ -298,13 +304,22 @@ def _check(twin: Twin, known: Mapping[str, Call], models: Mapping[str, object]) 
 
 
 def _check_bases(twin: Twin, texts: Mapping[str, str]) -> None:
-    """A call that a source inherits from a class that is not named would be forgotten."""
+    """A call that a source inherits from a class that is not named would be forgotten. One with
+    a blocking class of its own is inherited there, too.
+    """
     named = {OPENABLE, *(owner for _, owner in twin.sources)}
+    inherited = _bases(_parsed(texts[twin.home[0]]), twin.home[1])
+    named |= {owner for each in TWINS if each.home[1] in inherited for _, owner in each.sources}
     for module, owner in twin.sources:
-        bases = _class(_parsed(texts[module]), owner).bases if owner else []
-        # What is subscripted is `Generic`, which has no calls.
-        unnamed = {one.id for one in bases if isinstance(one, ast.Name)} - named
+        unnamed = _bases(_parsed(texts[module]), owner) - named
         assert not unnamed, f"{module}.{owner} also has the calls of {sorted(unnamed)}: name them"
+
+
+def _bases(tree: ast.Module, owner: str) -> set[str]:
+    """`Generic` has no calls."""
+    bases = _class(tree, owner).bases if owner else []
+    plain = [one.value if isinstance(one, ast.Subscript) else one for one in bases]
+    return {one.id for one in plain if isinstance(one, ast.Name)} - {"Generic"}
 
 
 def _class(tree: ast.Module, name: str) -> ast.ClassDef:

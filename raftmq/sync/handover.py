@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.batch import RecordMetadata
     from raftmq.client.producer.delivery import Delivery as AsyncDelivery
     from raftmq.client.producer.producer import Producer as AsyncProducer
-    from raftmq.client.transactions.transaction import Transaction as AsyncTransaction
+    from raftmq.client.transactions.sending import TransactionSender as AsyncSender
     from raftmq.sync.loop import Loop, TimeLimit
     from raftmq.wire.batch.columns import Value
 
@@ -128,7 +128,7 @@ class Handover:
     def __init__(
         self,
         loop: Loop,
-        producer: AsyncProducer[Any, Any] | AsyncTransaction[Any, Any],
+        producer: AsyncProducer[Any, Any] | AsyncSender[Any, Any],
         bytes_max: int,
     ) -> None:
         self.loop, self._producer, self._bytes_max = loop, producer, bytes_max

@@ -36,6 +36,7 @@ TWINS = {
     "Processing",
     "Producer",
     "Transaction",
+    "TransactionSender",
 }
 BLOCKING = "raftmq.sync."
 

@@ -6,15 +6,13 @@ producer (`machine.py`), which has one transaction at a time; `session.py` asks 
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from raftmq.client.producer.batch import BatchMetadata, ProducerBatch, RecordMetadata
-from raftmq.client.producer.delivery import Delivery, call_program, check_callback
 from raftmq.client.transactions.offsets import TransactionProgress
 from raftmq.client.transactions.records import TransactionPhase
-from raftmq.client.type_parameters import Generic, KeyT_contra, ValueT_contra
+from raftmq.client.transactions.sending import TransactionSender
+from raftmq.client.type_parameters import KeyT_contra, ValueT_contra
 from raftmq.errors import (
     IllegalGeneration,
     InvalidTransaction,
@@ -25,27 +23,20 @@ from raftmq.errors import (
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Mapping
     from types import TracebackType
     from typing import TypeAlias
 
     from raftmq.client.consumer.batch import AnyBatch
     from raftmq.client.consumer.consumer import Consumer
-    from raftmq.client.moments import GivenTimestamp
-    from raftmq.client.producer.batch import OnDelivery
-    from raftmq.client.producer.bulk import Progress
-    from raftmq.client.producer.record import GivenTags
     from raftmq.client.transactions.session import TransactionSession, Verdict
-    from raftmq.wire.batch.arguments import GivenHeaders
 
     GivenOffsets: TypeAlias = AnyBatch | Consumer[Any, Any] | Mapping[tuple[str, int], int]
 
 Outcome = Literal["committed", "aborted"]
 
-logger = logging.getLogger("raftmq.client")
 
-
-class Transaction(Generic[ValueT_contra, KeyT_contra]):
+class Transaction(TransactionSender[ValueT_contra, KeyT_contra]):
     """`async with producer.transaction() as tx:` all of it counts, or nothing.
 
     Leaving the block waits until all records are acknowledged, and commits. With an error of the
@@ -68,16 +59,16 @@ class Transaction(Generic[ValueT_contra, KeyT_contra]):
         count: int | None,
         wait_visible: bool,
     ) -> None:
+        super().__init__(session.machine.transaction_id, version)
         self._producer, self._session = producer, session
-        self.version, self._count, self._wait_visible = version, count, wait_visible
+        self._count, self._wait_visible = count, wait_visible
         self._verdict: Verdict | None = None
-        self._is_on = self._is_done = self._was_told = False
         self._offsets = TransactionProgress()
         self._acknowledged_before = 0
 
     def __repr__(self) -> str:
         version = "" if self.version is None else f", version {self.version}"
-        return f"<Transaction of {self._session.machine.transaction_id!r}{version}: {self.state}>"
+        return f"<Transaction of {self._transaction_id!r}{version}: {self.state}>"
 
     async def __aenter__(self) -> Self:
         """Begin it; the producer's transaction before is ended first, if that is not known.
@@ -135,210 +126,6 @@ class Transaction(Generic[ValueT_contra, KeyT_contra]):
             count=None if self.version is None else count,
         )
         self._offsets.on_committed()
-
-    # -- what belongs to it ----------------------------------------------------------------
-
-    async def send(
-        self,
-        topic: str,
-        value: ValueT_contra | None,
-        *,
-        key: KeyT_contra | None = None,
-        headers: GivenHeaders = None,
-        tags: GivenTags = None,
-        partition: int | None = None,
-        timestamp: GivenTimestamp | None = None,
-    ) -> RecordMetadata:
-        """Send one record of the transaction, and wait until it is acknowledged.
-
-        Args:
-            topic, value, key, headers, tags, partition, timestamp: see `Producer.send`.
-
-        Returns:
-            Partition, offset and timestamp of the record, which counts once the transaction is
-            committed; offset -1 where `is_done`.
-
-        Raises:
-            InvalidRecord, MessageTooLarge: it cannot be sent as it is. Definite.
-            TransactionAborted: it was given up, and with it the transaction. Definite.
-            InvalidTransaction: the transaction is over. Definite.
-        """
-        if self._drops(topic):
-            return RecordMetadata(topic, _partition(partition), ABSENT, ABSENT)
-        found: RecordMetadata = await self._producer.send(
-            topic,
-            value,
-            key=key,
-            headers=headers,
-            tags=tags,
-            partition=partition,
-            timestamp=timestamp,
-        )
-        return found
-
-    async def enqueue(
-        self,
-        topic: str,
-        value: ValueT_contra | None,
-        *,
-        key: KeyT_contra | None = None,
-        headers: GivenHeaders = None,
-        tags: GivenTags = None,
-        partition: int | None = None,
-        timestamp: GivenTimestamp | None = None,
-        on_delivery: OnDelivery | None = None,
-    ) -> Delivery:
-        """Accept one record of the transaction; waits only while the buffer is full.
-
-        Args:
-            topic, value, key, headers, tags, partition, timestamp: see `Producer.send`.
-            on_delivery: see `Producer.enqueue`.
-
-        Returns:
-            The outcome, to be awaited. The end of the block waits for it in any case.
-
-        Raises:
-            InvalidRecord, MessageTooLarge: it cannot be sent as it is. Definite.
-            TransactionAborted: a record was given up, and with it the transaction. Definite.
-            InvalidTransaction: the transaction is over. Definite.
-        """
-        if self._drops(topic):
-            return self._dropped(topic, partition, on_delivery)
-        found: Delivery = await self._producer.enqueue(
-            topic,
-            value,
-            key=key,
-            headers=headers,
-            tags=tags,
-            partition=partition,
-            timestamp=timestamp,
-            on_delivery=on_delivery,
-        )
-        return found
-
-    def send_nowait(
-        self,
-        topic: str,
-        value: ValueT_contra | None,
-        *,
-        key: KeyT_contra | None = None,
-        headers: GivenHeaders = None,
-        tags: GivenTags = None,
-        partition: int | None = None,
-        timestamp: GivenTimestamp | None = None,
-        on_delivery: OnDelivery | None = None,
-    ) -> Delivery:
-        """Accept one record of the transaction without waiting.
-
-        Args:
-            topic, value, key, headers, tags, partition, timestamp: see `Producer.send`.
-            on_delivery: see `Producer.enqueue`.
-
-        Returns:
-            The outcome, to be awaited. The end of the block waits for it in any case.
-
-        Raises:
-            BufferFull: `buffer_memory` is used up; `enqueue` waits instead. Definite.
-            InvalidRecord, MessageTooLarge: it cannot be sent as it is. Definite.
-            TransactionAborted: a record was given up, and with it the transaction. Definite.
-            InvalidTransaction: the transaction is over. Definite.
-        """
-        if self._drops(topic):
-            return self._dropped(topic, partition, on_delivery)
-        found: Delivery = self._producer.send_nowait(
-            topic,
-            value,
-            key=key,
-            headers=headers,
-            tags=tags,
-            partition=partition,
-            timestamp=timestamp,
-            on_delivery=on_delivery,
-        )
-        return found
-
-    async def send_many(
-        self,
-        topic: str,
-        rows: Iterable[Any] | AsyncIterable[Any],
-        *,
-        value: Callable[[Any], ValueT_contra | None] | None = None,
-        key: Callable[[Any], KeyT_contra | None] | None = None,
-        headers: Callable[[Any], GivenHeaders] | None = None,
-        tags: Callable[[Any], GivenTags] | None = None,
-        timestamp: Callable[[Any], GivenTimestamp] | None = None,
-        partition: int | None = None,
-        progress: Progress = None,
-        total: int | None = None,
-    ) -> list[BatchMetadata]:
-        """Send many records of the transaction, and wait until they are acknowledged.
-
-        Args:
-            topic, rows, value, key, headers, tags, timestamp, partition, progress, total: see
-                `Producer.send_many`.
-
-        Returns:
-            Where they are in the log; nothing where `is_done`, which reads no rows.
-
-        Raises:
-            InvalidRecord: a row cannot be sent. Definite.
-            TransactionAborted: a record was given up, and with it the transaction. Definite.
-            InvalidTransaction: the transaction is over. Definite.
-        """
-        if self._drops(topic):
-            return []
-        found: list[BatchMetadata] = await self._producer.send_many(
-            topic,
-            rows,
-            value=value,
-            key=key,
-            headers=headers,
-            tags=tags,
-            timestamp=timestamp,
-            partition=partition,
-            progress=progress,
-            total=total,
-        )
-        return found
-
-    async def send_columns(
-        self,
-        topic: str,
-        *,
-        values: Sequence[ValueT_contra | None],
-        keys: Sequence[KeyT_contra | None] | None = None,
-        headers: Sequence[GivenHeaders] | None = None,
-        tags: Sequence[GivenTags] | None = None,
-        timestamps: Sequence[GivenTimestamp] | None = None,
-        partitions: Sequence[int] | None = None,
-        progress: Progress = None,
-    ) -> list[BatchMetadata]:
-        """Send parallel columns in the transaction, and wait; see `send_many`.
-
-        Args:
-            topic, values, keys, headers, tags, timestamps, partitions, progress: see
-                `Producer.send_columns`.
-
-        Returns:
-            See `send_many`.
-
-        Raises:
-            InvalidRecord: columns of different lengths, or an item that cannot be sent. Definite.
-            RaftmqError: see `send_many`.
-        """
-        if self._drops(topic):
-            return []
-        found: list[BatchMetadata] = await self._producer.send_columns(
-            topic,
-            values=values,
-            keys=keys,
-            headers=headers,
-            tags=tags,
-            timestamps=timestamps,
-            partitions=partitions,
-            progress=progress,
-        )
-        return found
 
     def commit_offsets(self, given: GivenOffsets, *, group: str | None = None) -> None:
         """Commit offsets of a group with the transaction: they move if it is committed.
@@ -422,11 +209,6 @@ class Transaction(Generic[ValueT_contra, KeyT_contra]):
             return None
         return "committed" if self._verdict.is_committed else "aborted"
 
-    @property
-    def is_done(self) -> bool:
-        """Its version was committed before: what is sent in it is dropped."""
-        return self._is_done
-
     # -- within ----------------------------------------------------------------------------
 
     def _check_on(self) -> None:
@@ -436,35 +218,3 @@ class Transaction(Generic[ValueT_contra, KeyT_contra]):
                 if self._verdict is not None
                 else "the transaction has not begun: enter its block first"
             )
-
-    def _drops(self, topic: str) -> bool:
-        """Whether what is sent is to be dropped. Raises InvalidTransaction: it is over."""
-        self._check_on()
-        if self._is_done and not self._was_told:
-            self._was_told = True
-            logger.info(
-                "version committed before, its records are dropped: transaction=%s version=%s"
-                " topic=%s",
-                self._session.machine.transaction_id,
-                self.version,
-                topic,
-            )
-        return self._is_done
-
-    def _dropped(
-        self, topic: str, partition: int | None, on_delivery: OnDelivery | None
-    ) -> Delivery:
-        """Of a record that is not sent: done, without a place in the log."""
-        check_callback(on_delivery)
-        number = _partition(partition)
-        batch = ProducerBatch(topic, number, 0.0)
-        batch.add(b"", None, ABSENT, 0)
-        batch.settle(BatchMetadata(topic, number, ABSENT, 1, is_skipped=True))
-        if on_delivery is not None:
-            call_program(partial(on_delivery, None, batch.metadata_of(0)))
-        delivery: Delivery = self._producer._delivery_kind(batch, 0)
-        return delivery
-
-
-def _partition(given: int | None) -> int:
-    return ABSENT if given is None else given
