@@ -58,6 +58,11 @@ if TYPE_CHECKING:  # `X as X` and a star are what type checkers take for public 
     from raftmq.client.producer.producer import Producer as Producer
     from raftmq.client.producer.statistics import Statistics as Statistics
     from raftmq.client.transactions.exactly_once import exactly_once as exactly_once
+    from raftmq.client.transactions.members import CommittedVersion as CommittedVersion
+    from raftmq.client.transactions.members import Receipt as Receipt
+    from raftmq.client.transactions.shared import Member as Member
+    from raftmq.client.transactions.shared import SharedTransaction as SharedTransaction
+    from raftmq.client.transactions.shared import SharedVersion as SharedVersion
     from raftmq.client.transactions.transaction import Transaction as Transaction
     from raftmq.errors import *  # noqa: F403
 
@@ -111,6 +116,8 @@ _HOMES = {
     "raftmq.client.producer.producer": ("Producer",),
     "raftmq.client.producer.statistics": ("Statistics",),
     "raftmq.client.transactions.exactly_once": ("exactly_once",),
+    "raftmq.client.transactions.members": ("CommittedVersion", "Receipt"),
+    "raftmq.client.transactions.shared": ("Member", "SharedTransaction", "SharedVersion"),
     "raftmq.client.transactions.transaction": ("Transaction",),
 }
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}

@@ -557,7 +557,8 @@ class TransactionAborted(RaftmqError):
 class ReplayMismatch(RaftmqError):
     """A named producer sends other records than the first time in the same generation, or to
     another number of partitions. None of the records that fail with it was appended; other
-    partitions may have taken some of this run before. Raised in the client, never sent.
+    partitions may have taken some of this run before. Or a version of a shared transaction was
+    committed before, with another number of rows. Raised in the client, never sent.
     """
 
     code = ErrorCode.INVALID_REQUEST  # never sent

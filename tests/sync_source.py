@@ -80,7 +80,7 @@ TWINS = (
     Twin(
         ("raftmq.sync.client", "Client"),
         (("raftmq.client.client", "Client"),),
-        by_hand=("producer", "consumer"),
+        by_hand=("producer", "consumer", "shared_transaction"),
         only_here=("open", "close"),
         notes={"consumer": "It may also be used without a block, until the client is closed."},
     ),
@@ -132,6 +132,24 @@ TWINS = (
         (("raftmq.client.transactions.transaction", "Transaction"),),
         inner="self._transaction",
         by_hand=("commit_offsets",),
+    ),
+    Twin(
+        ("raftmq.sync.shared", "SharedTransaction"),
+        (("raftmq.client.transactions.shared", "SharedTransaction"),),
+        by_hand=("version",),
+    ),
+    Twin(
+        ("raftmq.sync.shared", "SharedVersion"),
+        (("raftmq.client.transactions.shared", "SharedVersion"),),
+        inner="self._version",
+        call="self._loop.call",
+        by_hand=("join", "commit"),
+    ),
+    Twin(
+        ("raftmq.sync.shared", "Member"),
+        (("raftmq.client.transactions.shared", "Member"),),
+        inner="self._member",
+        by_hand=("statistics", "receipt"),
     ),
     Twin(
         ("raftmq.sync.producer", "Producer"),

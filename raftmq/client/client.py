@@ -18,9 +18,10 @@ from raftmq.client.consumer.consumer import Consumer
 from raftmq.client.network.network import AnyioTcpNetwork
 from raftmq.client.openable import Openable
 from raftmq.client.options import check_options
-from raftmq.client.producer.options import producer_options
+from raftmq.client.producer.options import ProducerOptions, producer_options
 from raftmq.client.producer.producer import Producer
 from raftmq.client.routing.cluster import Cluster
+from raftmq.client.transactions.shared import SharedTransaction
 from raftmq.errors import Closed, InvalidConfig
 from raftmq.rpc.protocol import parse_address
 from raftmq.words import kind_of
@@ -201,6 +202,44 @@ class Client(Openable):
         """
         self._check_open()
         return Consumer(self._cluster, topics, options, random=self._new_random())
+
+    def shared_transaction(
+        self,
+        transaction_id: str,
+        *,
+        lineage: str,
+        transaction_timeout_ms: int = ProducerOptions.transaction_timeout_ms,
+        is_ephemeral: bool = False,
+    ) -> SharedTransaction:
+        """A transaction of many producers, which somebody commits: of the tasks of a job, say.
+
+        Asks nothing of the cluster. Each process that has to do with it makes one of its own, with
+        the same arguments.
+
+        Args:
+            transaction_id: names it over all runs; no producer may have the id.
+            lineage: whose versions these are, such as the id of a checkpoint or of a table: where
+                version numbers begin anew, that is another lineage, and refused, or new rows
+                would pass for old ones. "" where they never do.
+            transaction_timeout_ms: how long a version may hold up readers of its partitions, from
+                its first record on; then it is aborted.
+            is_ephemeral: forget the id an hour after its last version, and with it which versions
+                were committed.
+
+        Raises:
+            InvalidConfig: values that are out of bounds, all at once.
+            Closed: outside of the client's block.
+        """
+        self._check_open()
+        return SharedTransaction(
+            self._cluster,
+            transaction_id,
+            lineage=lineage,
+            transaction_timeout_ms=transaction_timeout_ms,
+            is_ephemeral=is_ephemeral,
+            new_random=self._new_random,
+            now_ms=self._now_ms,
+        )
 
     def _new_random(self) -> Random:
         """A generator of its own keeps simulations reproducible, in any order of tasks."""

@@ -19,6 +19,7 @@ from raftmq.sync.consumer import Consumer
 from raftmq.sync.exactly_once import exactly_once
 from raftmq.sync.handover import Delivery
 from raftmq.sync.producer import Producer
+from raftmq.sync.shared import Member, SharedTransaction, SharedVersion
 from raftmq.sync.transaction import Transaction
 
 __all__ = [
@@ -26,7 +27,10 @@ __all__ = [
     "Client",
     "Consumer",
     "Delivery",
+    "Member",
     "Producer",
+    "SharedTransaction",
+    "SharedVersion",
     "Transaction",
     "connect",
     "exactly_once",

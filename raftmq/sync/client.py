@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from raftmq.client import client as asynchronous
 from raftmq.client.blocks import BlockingBlock, warn_unclosed
 from raftmq.client.client import CONNECT_TIMEOUT_MS, DEFAULT_BOOTSTRAP
-from raftmq.client.producer.options import producer_options
+from raftmq.client.producer.options import ProducerOptions, producer_options
 from raftmq.errors import Closed
 from raftmq.sync.admin import Admin
 from raftmq.sync.block import Block
 from raftmq.sync.consumer import Consumer
 from raftmq.sync.loop import Loop
-from raftmq.sync.producer import Producer
+from raftmq.sync.producer import Producer, shares_of_buffer
+from raftmq.sync.shared import SharedTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from raftmq.client.type_parameters import KeyT, KeyT_co, ValueT, ValueT_co
 
 T = TypeVar("T")
-BUFFER_BYTES_MIN = 64 << 10  # the smallest buffer_memory that a producer accepts
 # How long the interpreter's exit waits for a client whose block was never left.
 EXIT_SECONDS_MAX = 2.0
 
@@ -151,17 +151,8 @@ class Client(BlockingBlock):
         """
         self._loop.check_process()
         checked = producer_options(options)
-        # A quarter of the buffer is for records that wait for the loop's thread, the rest for the
-        # producer in the loop; `buffer_memory` bounds both together.
-        handover_bytes = checked.buffer_memory // 4
-        rest = max(
-            checked.buffer_memory - handover_bytes,
-            checked.batch_size,
-            checked.max_request_size,
-            BUFFER_BYTES_MIN,
-        )
-        options["buffer_memory"] = rest
-        producer = self._made(lambda: self._client.producer(**options))
+        handover_bytes, options["buffer_memory"] = shares_of_buffer(checked)
+        producer = self._loop.evaluate(lambda: self._client.producer(**options))
         return Producer(self._loop, producer, handover_bytes)
 
     def consumer(
@@ -181,15 +172,43 @@ class Client(BlockingBlock):
             Closed: outside of the client's block.
         """
         self._loop.check_process()
-        consumer = self._made(lambda: self._client.consumer(*topics, **options))
+        consumer = self._loop.evaluate(lambda: self._client.consumer(*topics, **options))
         return Consumer(self._loop, consumer, self._consumers)
 
-    def _made(self, make: Callable[[], T]) -> T:
-        """Made in the loop: the program's thread may run one of its own, as in a notebook, to which
-        events that are made there would belong.
+    def shared_transaction(
+        self,
+        transaction_id: str,
+        *,
+        lineage: str,
+        transaction_timeout_ms: int = ProducerOptions.transaction_timeout_ms,
+        is_ephemeral: bool = False,
+    ) -> SharedTransaction:
+        """A transaction of many producers, which somebody commits: of the tasks of a job, say.
+
+        Asks nothing of the cluster. Each process that has to do with it makes one of its own, with
+        the same arguments.
+
+        Args:
+            transaction_id: names it over all runs; no producer may have the id.
+            lineage: whose versions these are, such as the id of a checkpoint or of a table: where
+                version numbers begin anew, that is another lineage, and refused, or new rows
+                would pass for old ones. "" where they never do.
+            transaction_timeout_ms: how long a version may hold up readers of its partitions, from
+                its first record on; then it is aborted.
+            is_ephemeral: forget the id an hour after its last version, and with it which versions
+                were committed.
+
+        Raises:
+            InvalidConfig: values that are out of bounds, all at once.
+            Closed: outside of the client's block.
         """
-
-        async def in_loop() -> T:
-            return make()
-
-        return self._loop.call(in_loop)
+        self._loop.check_process()
+        shared = self._loop.evaluate(
+            lambda: self._client.shared_transaction(
+                transaction_id,
+                lineage=lineage,
+                transaction_timeout_ms=transaction_timeout_ms,
+                is_ephemeral=is_ephemeral,
+            )
+        )
+        return SharedTransaction(self._loop, shared)

@@ -234,6 +234,16 @@ class LoopThread(Generic[S]):
             self.cancel(call)
             raise
 
+    def evaluate(self, function: Callable[[], T]) -> T:
+        """The same of a function that does not wait. What it makes belongs to the loop: in a
+        notebook the program's thread runs a loop of its own.
+        """
+
+        async def in_loop() -> T:
+            return function()
+
+        return self.call(in_loop)
+
     def start(self, call: LoopCall[T]) -> None:
         """Start it in the loop. Raises as `call` does."""
         self.check_process()

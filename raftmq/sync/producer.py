@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from raftmq.client.moments import GivenTimestamp
     from raftmq.client.producer.batch import BatchMetadata, OnDelivery, RecordMetadata
     from raftmq.client.producer.bulk import Progress
+    from raftmq.client.producer.options import ProducerOptions
     from raftmq.client.producer.producer import Producer as AsyncProducer
     from raftmq.client.producer.record import GivenTags
     from raftmq.client.producer.statistics import Statistics
@@ -41,6 +42,18 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.arguments import GivenHeaders
 
 T = TypeVar("T")
+
+
+BUFFER_BYTES_MIN = 64 << 10  # the smallest buffer_memory that a producer accepts
+
+
+def shares_of_buffer(options: ProducerOptions) -> tuple[int, int]:
+    """A quarter of the buffer, in bytes, is for records that wait for the loop's thread, the rest
+    for the producer in the loop; `buffer_memory` bounds both together.
+    """
+    handover_bytes = options.buffer_memory // 4
+    rest = options.buffer_memory - handover_bytes
+    return handover_bytes, max(rest, options.batch_size, options.max_request_size, BUFFER_BYTES_MIN)
 
 
 class Producer(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):

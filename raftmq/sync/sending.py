@@ -319,7 +319,4 @@ class TransactionSender(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
         return self._loop.call(run, timeout=timeout)
 
     def _ask(self, ask: Callable[[], T]) -> T:
-        async def in_loop() -> T:
-            return ask()
-
-        return self._loop.call(in_loop)
+        return self._loop.evaluate(ask)

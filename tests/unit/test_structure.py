@@ -33,8 +33,11 @@ TWINS = {
     "Client",
     "Consumer",
     "Delivery",
+    "Member",
     "Processing",
     "Producer",
+    "SharedTransaction",
+    "SharedVersion",
     "Transaction",
     "TransactionSender",
 }

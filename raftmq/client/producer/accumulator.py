@@ -34,6 +34,7 @@ from raftmq.client.producer.record import (
 )
 from raftmq.client.transactions.machine import TransactionMachine
 from raftmq.client.transactions.numbering import TransactionNumbering
+from raftmq.client.transactions.records import TransactionRecords
 from raftmq.errors import InvalidRecord
 from raftmq.rpc.backoff import Backoff, Pauses
 from raftmq.wire.batch.header import RECORDS_MAX
@@ -89,7 +90,7 @@ class TopicQueues:
         options: ProducerOptions,
         random: Random,
         is_led: Callable[[str, int], bool],
-        identity: ProducerIdentity | Named | TransactionMachine | None = None,
+        identity: ProducerIdentity | Named | TransactionRecords | None = None,
     ) -> None:
         self.name, self.count, self.version = name, 0, ABSENT
         self.problem: RaftmqError | None = None
@@ -219,7 +220,7 @@ class TopicQueues:
     def _numbering(self, partition: int) -> AnyNumbering | None:
         if self.fences is not None:  # its sequences continue those of earlier runs
             return NamedNumbering(self.fences, partition)
-        if isinstance(self._identity, TransactionMachine):
+        if isinstance(self._identity, TransactionRecords):
             return TransactionNumbering(self._identity)
         if isinstance(self._identity, ProducerIdentity):
             return Numbering(self._identity)
@@ -240,6 +241,7 @@ class Accumulator:
         random: order in which partitions are used, and jitter of the backoff.
         is_led: whether a partition has a leader, as far as the cached metadata say.
         on_end: called when a producer with a name ends, or a transaction must be aborted.
+        member: the one transaction of a producer that is a member of a shared one.
 
     Attributes:
         topics: by name, those that were ever written to.
@@ -256,15 +258,18 @@ class Accumulator:
         random: Random,
         is_led: Callable[[str, int], bool],
         on_end: Callable[[], None],
+        member: TransactionRecords | None = None,
     ) -> None:
         self._options, self._random, self._is_led = options, random, is_led
         self._batch_size, self.is_filled = options.batch_size, False
         self.topics: dict[str, TopicQueues] = {}
         self.named: Named | None = None
-        self.machine: TransactionMachine | None = None
+        self.machine: TransactionRecords | None = None
         self.ids: ProducerIdentity | None = None
         if options.name is not None:
             self.named = Named(options.name, options.generation_number, on_end)
+        elif member is not None:
+            self.machine, member.on_end = member, on_end
         elif options.is_transactional:
             is_ephemeral = options.transaction_id is None
             self.machine = TransactionMachine(
@@ -278,9 +283,14 @@ class Accumulator:
             self.ids = ProducerIdentity()
 
     @property
-    def ending(self) -> Named | TransactionMachine | None:
+    def ending(self) -> Named | TransactionRecords | None:
         """What a record that is given up ends."""
         return self.named or self.machine
+
+    @property
+    def takes_records(self) -> bool:
+        """Outside of transactions always; a member of a shared one is in its only transaction."""
+        return self.machine is None or self.machine.takes_records
 
     def topic(self, name: str) -> TopicQueues:
         found = self.topics.get(name)

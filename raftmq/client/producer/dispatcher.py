@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.partition_queue import Answered, ProduceRequest
     from raftmq.client.producer.record import Extras
     from raftmq.client.routing.cluster import Cluster
+    from raftmq.client.transactions.records import TransactionRecords
     from raftmq.rpc.reply import Answer
     from raftmq.wire.batch.columns import Key, Value
 
@@ -83,11 +84,16 @@ class Dispatcher:
         statistics: for the program to read.
     """
 
-    def __init__(self, cluster: Cluster, options: ProducerOptions, random: Random) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: ProducerOptions,
+        random: Random,
+        member: TransactionRecords | None = None,
+    ) -> None:
         self._cluster, self._options = cluster, options
         self.buffer_pool, self.is_taking = BufferPool(options.buffer_memory), False
-        self.failures, self.statistics = Failures(), Statistics()
-        self.transaction_count = 0
+        self.failures, self.statistics, self.transaction_count = Failures(), Statistics(), 0
         self._block: BlockTasks | None = None  # only a running loop has one
         self._tasks: TaskGroup | None = None  # of `_run`
         self._wake = anyio.Event()
@@ -99,16 +105,14 @@ class Dispatcher:
         self._defect: BaseException | None = None  # of `_on_outcome`, for `_run` to raise
         # Tasks in flush(), close and bulk calls: while there are any, nothing lingers
         self._waiting_count = 0
-        self._refreshing: set[str] = set()
-        self._fencing: set[str] = set()
-        self._is_asking_id = False
-        self._growth_check_at = 0.0
+        self._refreshing, self._fencing = set[str](), set[str]()
+        self._is_asking_id, self._growth_check_at = False, 0.0
         # Leaders that were sent requests with acks=0, which they do not answer
         self._unanswered: set[int] = set()
         self._calls: list[Callable[[], object]] = []
         self._cut: Closed | None = None  # the client was closed before the producer
         # Last, as both call back
-        self.accumulator = Accumulator(options, random, self._is_led, self._on_end)
+        self.accumulator = Accumulator(options, random, self._is_led, self._on_end, member)
         self._sending = ProducerSender(options, self.accumulator, self._on_settled)
 
     async def open(self) -> None:
@@ -117,7 +121,7 @@ class Dispatcher:
         self._block, self._alarm = BlockTasks(self._run), anyio.CancelScope()
         await self._block.open()
         self._cluster.at_close.add(self._on_client_closed)
-        self.is_taking = self.accumulator.machine is None  # else from `begin` on
+        self.is_taking = self.accumulator.takes_records  # else from `begin` on
 
     async def close(
         self,
@@ -468,9 +472,7 @@ class Dispatcher:
             self._calls.append(partial(_call_back, on_delivery, batch, index))
 
     def _wake_waiters(self) -> None:
-        """Wake tasks that wait for memory or outcomes, then call the program's callbacks: before
-        any of these tasks goes on.
-        """
+        """Wake tasks that wait for memory or outcomes; callbacks are called before they go on."""
         self.buffer_pool.let_in()
         if self._settled is not None:
             self._settled.set()

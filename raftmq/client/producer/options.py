@@ -193,23 +193,17 @@ class ProducerOptions:
         return math.inf if self.retries is None else self.retries
 
 
-class PlainProducerArguments(TypedDict, total=False):
-    """The same options as keyword arguments, for editors and type checkers; without serializers."""
+class PlainMemberArguments(TypedDict, total=False):
+    """Options of a member of a shared transaction as keyword arguments, for editors and type
+    checkers; without serializers. How safe its records are is not for it to choose.
+    """
 
     preset: Preset | None
-    delivery: DeliveryName | None
-    name: str | None
-    generation: int | None
-    transaction_id: str | None
-    transactions: bool
-    transaction_timeout_ms: int
-    acks: Acks
     linger_ms: float
     batch_size: int
     buffer_memory: int
     max_request_size: int
     max_in_flight: int
-    idempotence: bool | None
     compression: CompressionName | None
     partitioner: PartitionerName | UserPartitioner
     retries: int | None
@@ -217,6 +211,26 @@ class PlainProducerArguments(TypedDict, total=False):
     retry_backoff_max_ms: float
     request_timeout_ms: float
     delivery_timeout_ms: float
+
+
+class MemberArguments(PlainMemberArguments, Generic[ValueT, KeyT], total=False):
+    """With serializers."""
+
+    value_serializer: Callable[[ValueT], GivenValue | None] | None
+    key_serializer: Callable[[KeyT], GivenKey | None] | None
+
+
+class PlainProducerArguments(PlainMemberArguments, total=False):
+    """All options of a producer likewise."""
+
+    delivery: DeliveryName | None
+    name: str | None
+    generation: int | None
+    transaction_id: str | None
+    transactions: bool
+    transaction_timeout_ms: int
+    acks: Acks
+    idempotence: bool | None
 
 
 class ProducerArguments(PlainProducerArguments, Generic[ValueT, KeyT], total=False):
@@ -260,6 +274,13 @@ def producer_options(given: Mapping[str, Any]) -> ProducerOptions:
     if problems:
         raise InvalidConfig(problems)
     return options
+
+
+def member_options(given: Mapping[str, Any], *, transaction_timeout_ms: int) -> ProducerOptions:
+    """Options of a member of a shared transaction. Raises as `producer_options` does."""
+    check_options("member", given, MemberArguments.__optional_keys__)
+    implied = {"transactions": True, "transaction_timeout_ms": transaction_timeout_ms}
+    return producer_options({**given, **implied})
 
 
 def _without_transactions(given: Mapping[str, Any]) -> list[str]:

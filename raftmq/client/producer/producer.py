@@ -25,12 +25,13 @@ from raftmq.client.producer.record import (
     given_timestamp,
     size_of,
 )
+from raftmq.client.transactions.machine import TransactionMachine
+from raftmq.client.transactions.sending import check_number
 from raftmq.client.transactions.session import TransactionSession
 from raftmq.client.transactions.transaction import Transaction
 from raftmq.client.type_parameters import Generic, KeyT_contra, ValueT_contra
 from raftmq.errors import BufferFull, Closed, InvalidTransaction, MessageTooLarge
 from raftmq.wire.batch.compression import compress
-from raftmq.wire.bodies import NUMBER_MAX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable, Sequence
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.record import Extras, GivenTags, Unchecked
     from raftmq.client.producer.statistics import Statistics
     from raftmq.client.routing.cluster import Cluster
+    from raftmq.client.transactions.records import TransactionRecords
     from raftmq.wire.batch.arguments import GivenHeaders
     from raftmq.wire.batch.columns import Key, Value
 
@@ -71,12 +73,13 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
         *,
         random: Random,
         now_ms: Callable[[], int],
+        member: TransactionRecords | None = None,
     ) -> None:
-        """Made by `Client.producer`.
+        """Made by `Client.producer`, or as the part of a `Member` that sends.
 
         Args:
-            now_ms: timestamp of records that come without one, in milliseconds since 1970-01-01
-                UTC.
+            now_ms: timestamp of records without one, in milliseconds since 1970-01-01 UTC.
+            member: its one transaction, which others begin and end.
 
         Raises:
             UnsupportedCompression: the codec's package is not installed.
@@ -84,18 +87,16 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
         # Fails here rather than with the first batch, if the codec is not installed.
         compress(options.codec, b"")
         self._cluster, self._options, self._now_ms = cluster, options, now_ms
-        self._dispatcher = Dispatcher(cluster, options, random)
+        self._dispatcher = Dispatcher(cluster, options, random, member)
         self._accumulator = self._dispatcher.accumulator
         self._buffer_pool = self._dispatcher.buffer_pool
         self._size_max = options.max_request_size + RECORD_OVERHEAD_BYTES
         self._was_opened = self._is_open = False
         self._named = self._accumulator.named
         machine = self._accumulator.machine
-        self._session = (
-            None
-            if machine is None
-            else TransactionSession(cluster, machine, self._dispatcher, options)
-        )
+        self._session: TransactionSession | None = None
+        if isinstance(machine, TransactionMachine):
+            self._session = TransactionSession(cluster, machine, self._dispatcher, options)
         self._serializers = options.serializers
         self._delivery_kind = Delivery._of(cluster.check_loop)
         self._pending_kind = PendingDelivery._of(cluster.check_loop)
@@ -413,12 +414,8 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
                 "this producer has no transactions: give it a transaction_id, or transactions=True"
             )
         for name, given in (("version", version), ("count", count)):
-            # True is an int for Python
-            is_number = isinstance(given, int) and not isinstance(given, bool)
-            if given is not None and not (is_number and 0 <= given <= NUMBER_MAX):
-                raise InvalidTransaction(
-                    f"{name} = {given!r}: expected a whole number, 0 to {NUMBER_MAX}"
-                )
+            if given is not None:
+                check_number(name, given)
         if version is not None and self._options.transaction_id is None:
             raise InvalidTransaction(
                 f"version = {version} without a transaction_id: with transactions=True each "
@@ -539,11 +536,9 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
         ending = self._accumulator.ending
         if ending is not None and ending.error is not None:
             raise ending.error.copied()
-        if self._session is not None and not self._dispatcher.is_taking:
-            raise InvalidTransaction(
-                f"{self._session.machine}: sent outside of a transaction, and not taken; send "
-                "within `async with producer.transaction() as tx:`"
-            )
+        machine = self._accumulator.machine
+        if machine is not None and not self._dispatcher.is_taking:
+            raise InvalidTransaction(f"{machine}: {machine.OUTSIDE}")
 
     def _check_entered(self) -> None:
         if not self._is_open:

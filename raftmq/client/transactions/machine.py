@@ -346,7 +346,7 @@ class TransactionMachine(TransactionRecords):
         self.number, self._asked = None, None
         self.phase, self.error = TransactionPhase.FENCED, ProducerFenced(message)
         self.is_committed = None if was_doubted else False
-        self._on_end()
+        self.on_end()
         if was_doubted:
             raise OutcomeUnknown(
                 f"{self}: what became of it is not known any more: {message}"

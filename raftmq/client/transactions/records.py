@@ -53,17 +53,22 @@ class TransactionPhase(Enum):
 class TransactionRecords:
     """The records of the present transaction of a producer.
 
-    Args:
-        on_end: called when it cannot be committed any more.
-
     Attributes:
+        on_end: called when it cannot be committed any more.
         error: with which sends fail now, and those that wait; None while nothing is wrong.
         number: producer id and epoch of the present transaction, or the next one.
         latest_at: until when its commit may be asked.
     """
 
+    # Why a broker takes nothing of it any more, beside its time; and what is sent outside of it.
+    ENDED_BY = "or an operator or another producer has ended it"
+    OUTSIDE = (
+        "sent outside of a transaction, and not taken; send within "
+        "`async with producer.transaction() as tx:`"
+    )
+
     def __init__(self, transaction_id: str, timeout_ms: int, on_end: Callable[[], None]) -> None:
-        self.transaction_id, self._timeout_ms, self._on_end = transaction_id, timeout_ms, on_end
+        self.transaction_id, self._timeout_ms, self.on_end = transaction_id, timeout_ms, on_end
         self.phase = TransactionPhase.CLOSED
         self.error: RaftmqError | None = None
         self.number: tuple[int, int] | None = None
@@ -138,8 +143,7 @@ class TransactionRecords:
         if not isinstance(error, TransactionAborted):
             return error
         told = transaction_aborted(
-            f"{self} was aborted: its time of {self.timeout_seconds:g} s is over, or an operator "
-            "or another producer has ended it",
+            f"{self} was aborted: its time of {self.timeout_seconds:g} s is over, {self.ENDED_BY}",
             "",
         )
         told.__cause__ = error
@@ -151,13 +155,13 @@ class TransactionRecords:
         """A record was given up: nothing of the transaction may count. The first reason stays."""
         if self.phase is TransactionPhase.OPEN:
             self.phase, self.error = TransactionPhase.MUST_ABORT, self.aborted(error)
-            self._on_end()
+            self.on_end()
 
     def end_with(self, aborted: TransactionAborted) -> None:
         """Another reason than a record that was given up."""
         assert self.phase is TransactionPhase.OPEN, "it is not open"
         self.phase, self.error = TransactionPhase.MUST_ABORT, aborted
-        self._on_end()
+        self.on_end()
 
     def aborted(self, error: RaftmqError) -> RaftmqError:
         """The error of a record that was given up: nothing of its transaction counts, so it is

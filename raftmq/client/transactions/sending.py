@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 from raftmq.client.producer.batch import BatchMetadata, ProducerBatch, RecordMetadata
 from raftmq.client.producer.delivery import Delivery, call_program, check_callback
 from raftmq.client.type_parameters import Generic, KeyT_contra, ValueT_contra
-from raftmq.wire.bodies import ABSENT
+from raftmq.errors import InvalidTransaction
+from raftmq.wire.bodies import ABSENT, NUMBER_MAX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable, Sequence
@@ -303,6 +304,14 @@ class TransactionSender(Generic[ValueT_contra, KeyT_contra]):
             call_program(partial(on_delivery, None, batch.metadata_of(0)))
         delivery: Delivery = self._producer._delivery_kind(batch, 0)
         return delivery
+
+
+def check_number(name: str, given: int) -> None:
+    """Raises InvalidTransaction: not a number that the wire can carry."""
+    # True is an int for Python
+    is_number = isinstance(given, int) and not isinstance(given, bool)
+    if not (is_number and 0 <= given <= NUMBER_MAX):
+        raise InvalidTransaction(f"{name} = {given!r}: expected a whole number, 0 to {NUMBER_MAX}")
 
 
 def _partition(given: int | None) -> int:

@@ -7,12 +7,11 @@ what comes next, and what an answer means. The coordinator is that of a group of
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 
-from raftmq.client.group.coordinator import CoordinatorLookup
-from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
+from raftmq.client.transactions.asking import AskedCoordinator
 from raftmq.client.transactions.records import TIMEOUT, TransactionPhase
 from raftmq.errors import (
     InvalidTransaction,
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
 
     from raftmq.client.producer.dispatcher import Dispatcher
     from raftmq.client.producer.options import ProducerOptions
-    from raftmq.client.routing.attempts import Attempts
     from raftmq.client.routing.cluster import Cluster
     from raftmq.client.transactions.machine import TransactionMachine
+    from raftmq.client.transactions.records import TransactionRecords
     from raftmq.wire.bodies import Request
     from raftmq.wire.messages.transactions import EndTxnReply, GroupOffsets
 
@@ -75,7 +74,8 @@ class TransactionSession:
     ) -> None:
         self.cluster, self.machine = cluster, machine
         self._dispatcher, self._options = dispatcher, options
-        self._coordinator = CoordinatorLookup(cluster, machine.transaction_id)
+        seconds = options.request_timeout_ms / 1000
+        self._coordinator = AskedCoordinator(cluster, machine.transaction_id, seconds)
         self.is_busy = self.is_settled = False
         self._warned = set[str]()  # topics
         self._verdict: Verdict | None = None  # of the newest transaction
@@ -91,7 +91,7 @@ class TransactionSession:
         deadline = self.cluster.now() + self._options.delivery_timeout_ms / 1000
         machine.begin_opening()
         try:
-            await self._ask(machine.open_request, machine.on_opened, deadline=deadline)
+            await self._coordinator.ask(machine.open_request, machine.on_opened, deadline=deadline)
         except UnsupportedVersion as error:
             raise UnsupportedVersion(
                 f"{machine}: the cluster has no transactions yet; let all of its brokers run a "
@@ -220,7 +220,7 @@ class TransactionSession:
             return
         machine.on_time(self.cluster.now())
         if machine.phase is TransactionPhase.OPEN:
-            self._warn_of_page_cache()
+            warn_of_page_cache(self.cluster, machine, self._warned)
             if count is not None:
                 machine.set_count(count())
             await self._commit(find_groups, wait_settled=wait_settled)
@@ -228,19 +228,6 @@ class TransactionSession:
             error = machine.error
             assert error is not None, "aborted for no reason"
             await self._abort_over(error)
-
-    def _warn_of_page_cache(self) -> None:
-        """Once for each topic: its owner may not know what it means for transactions."""
-        for topic in self.cluster.routes.page_cached(self.machine.topic_ids):
-            if topic not in self._warned:
-                self._warned.add(topic)
-                logger.warning(
-                    "%s: topic %s has durability = page_cache: if the power of all its in-sync "
-                    "replicas fails, a part of what is committed may be gone; with durability = "
-                    "fsync it stays",
-                    self.machine,
-                    topic,
-                )
 
     async def _commit(self, find_groups: FindGroups, *, wait_settled: bool) -> None:
         """Once more after a refusal of a group, if its generation is another one by now."""
@@ -424,7 +411,7 @@ class TransactionSession:
             self.is_settled = reply.is_settled
 
         try:
-            await self._ask(
+            await self._coordinator.ask(
                 make,
                 read,
                 deadline=deadline,
@@ -439,41 +426,15 @@ class TransactionSession:
             machine.interrupt()
             raise
 
-    async def _ask(
-        self,
-        make: Callable[[int], Request],
-        read: Callable[[Any], None],
-        *,
-        deadline: float,
-        on_failure: Callable[[RaftmqError], None] | None = None,
-        is_over: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """A request again and again, which may be repeated without harm; not once it `is_over`,
-        whatever `read` raises then.
-        """
-        attempts = self.cluster.new_attempts(deadline=deadline, repeats=RepeatEffect.HARMLESS)
-        while True:
-            try:
-                now = anyio.current_time()
-                latest = min(deadline, now + self._options.request_timeout_ms / 1000)
-                # The broker answers in time, even where it waits for something.
-                body = make(milliseconds_left(now + (latest - now) / 2, now=now))
-                answer = await self._coordinator.ask_once(body, deadline=latest)
-            except RaftmqError as error:
-                if on_failure is not None:
-                    on_failure(error)
-                pause = self._pause(attempts, error)
-            else:
-                try:
-                    return read(answer.body)
-                except RaftmqError as error:
-                    if is_over():  # nobody can say more
-                        raise
-                    pause = self._pause(attempts, error)
-            await anyio.sleep(pause)
-            attempts.check_time(anyio.current_time())
 
-    def _pause(self, attempts: Attempts, error: RaftmqError) -> float:
-        # NotCoordinator, for example: the next attempt looks it up again.
-        self._coordinator.doubt(error)
-        return attempts.on_failure(error, now=anyio.current_time())
+def warn_of_page_cache(cluster: Cluster, records: TransactionRecords, warned: set[str]) -> None:
+    """Once for each topic: its owner may not know what it means for transactions."""
+    for topic in cluster.routes.page_cached(records.topic_ids):
+        if topic not in warned:
+            warned.add(topic)
+            logger.warning(
+                "%s: topic %s has durability = page_cache: if the power of all its in-sync replicas"
+                " fails, a part of what is committed may be gone; with durability = fsync it stays",
+                records,
+                topic,
+            )

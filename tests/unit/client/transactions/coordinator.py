@@ -17,7 +17,13 @@ from raftmq.wire.batch.header import read_header
 from raftmq.wire.batch.records import RecordBatch
 from raftmq.wire.messages.groups import CoordinatorRow, FindCoordinator, FindCoordinatorReply
 from raftmq.wire.messages.producers import InitProducerId, InitProducerIdReply
-from raftmq.wire.messages.transactions import EndTxn, EndTxnReply
+from raftmq.wire.messages.transactions import (
+    MEMBERS_MAX,
+    EndTxn,
+    EndTxnReply,
+    JoinTransaction,
+    JoinTransactionReply,
+)
 from tests.unit.client.producer.shell import Stage, open_stage
 from tests.unit.client.world import Turn, World
 
@@ -43,6 +49,28 @@ class Row:
 
 
 @dataclass
+class SharedRow:
+    """The same of an id whose versions many producers write.
+
+    Attributes:
+        counts: rows of each version that was committed.
+        decided: outcome of each block, and the numbers that count.
+    """
+
+    lineage: str
+    version: int = -1  # that is open
+    block: int = -1
+    joined: int = 0
+    timeout_ms: int = 0
+    counts: dict[int, int] = field(default_factory=dict)
+    decided: dict[int, tuple[AbortReason | None, frozenset[int]]] = field(default_factory=dict)
+
+    @property
+    def last_version(self) -> int:
+        return max(self.counts, default=-1)
+
+
+@dataclass
 class Coordinator:
     """
     Attributes:
@@ -50,7 +78,7 @@ class Coordinator:
         decided: number and outcome of each transaction.
         offsets: by group: what committed transactions say.
         asked: every request to open or to end that was carried out, or should have been.
-        ends, opens: steps for the next requests; without one they are carried out.
+        ends, opens, joins: steps for the next requests; without one they are carried out.
     """
 
     broker_id: int = 1
@@ -60,7 +88,10 @@ class Coordinator:
     asked: list[Any] = field(default_factory=list)
     ends: list[Step] = field(default_factory=list)
     opens: list[Step] = field(default_factory=list)
+    joins: list[Step] = field(default_factory=list)
+    shared: dict[str, SharedRow] = field(default_factory=dict)
     next_id: int = 5_000
+    next_block: int = MEMBERS_MAX
 
     @property
     def commits(self) -> list[EndTxn]:
@@ -82,9 +113,16 @@ class Coordinator:
                 return self._turn(self.opens, here, body, self.open, InitProducerIdReply)
 
             def end(_context: Any, body: EndTxn, _payload: Any, here: Any = broker) -> Any:
-                return self._turn(self.ends, here, body, self.end, EndTxnReply)
+                rule = self.end if body.lineage is None else self.end_version
+                return self._turn(self.ends, here, body, rule, EndTxnReply)
+
+            def join(
+                _context: Any, body: JoinTransaction, _payload: Any, here: Any = broker
+            ) -> Any:
+                return self._turn(self.joins, here, body, self.join, JoinTransactionReply)
 
             broker.handlers[InitProducerId] = open_id
+            broker.handlers[JoinTransaction] = join
             broker.handlers[EndTxn] = end
             groups = broker.handlers.get(FindCoordinator)
 
@@ -180,6 +218,73 @@ class Coordinator:
             is_settled=True,
         )
 
+    # Rules of shared ones
+
+    def join(self, body: JoinTransaction) -> JoinTransactionReply:
+        row = self.shared.setdefault(body.transaction_id, SharedRow(body.lineage))
+        version = body.transaction_version
+        if row.lineage != body.lineage or body.transaction_id in self.rows:
+            return JoinTransactionReply(ErrorCode.INVALID_TXN_STATE, "another's: take another id")
+        if version <= row.last_version:
+            return JoinTransactionReply(is_done=True, count=row.counts.get(version, -1))
+        if row.version > version:
+            return JoinTransactionReply(ErrorCode.PRODUCER_FENCED, "a higher version is open")
+        if row.version < version:
+            self.abort_version(row, AbortReason.OWNER)
+            row.version, row.block, row.joined = version, self.next_block, 0
+            row.timeout_ms = body.transaction_timeout_ms
+            self.next_block += MEMBERS_MAX
+        if row.joined == MEMBERS_MAX:
+            return JoinTransactionReply(ErrorCode.INVALID_REQUEST, "as many members as may be")
+        row.joined += 1
+        return JoinTransactionReply(
+            block=row.block, number=row.joined - 1, transaction_timeout_ms=row.timeout_ms
+        )
+
+    def abort_version(self, row: SharedRow, reason: AbortReason) -> None:
+        if row.block >= 0:
+            row.decided[row.block] = reason, frozenset()
+        row.version = row.block = -1
+
+    def end_version(self, body: EndTxn) -> EndTxnReply:
+        row = self.shared.get(body.transaction_id)
+        if row is None:
+            if body.producer_id >= 0 or not body.is_commit:
+                return EndTxnReply(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "never heard of it")
+            row = self.shared[body.transaction_id] = SharedRow(body.lineage or "")
+        version, block = body.transaction_version, body.producer_id
+        if row.lineage != body.lineage:
+            return EndTxnReply(ErrorCode.INVALID_TXN_STATE, "another lineage's: take another id")
+        if version <= row.last_version:
+            count = row.counts.get(version, -1) if version == row.last_version else -1
+            return EndTxnReply(is_committed=True, is_repeated=True, count=count)
+        if not body.is_commit:
+            if row.version == version:
+                self.abort_version(row, AbortReason(body.reason))
+            return EndTxnReply(reason=AbortReason.PROGRAM)
+        if block in row.decided:
+            reason, _ = row.decided[block]
+            return EndTxnReply(is_repeated=True, reason=reason or AbortReason.NONE)
+        if row.version not in (-1, version) or (block >= 0 and block != row.block):
+            return EndTxnReply(ErrorCode.INVALID_PRODUCER_EPOCH, "over")
+        listed = frozenset(
+            8 * place + bit
+            for place, byte in enumerate(body.numbers)
+            for bit in range(8)
+            if byte >> bit & 1
+        )
+        if listed and max(listed) >= row.joined:
+            return EndTxnReply(ErrorCode.INVALID_REQUEST, "who is that?")
+        row.counts[version] = body.count
+        row.decided[row.block] = None, listed
+        row.version = row.block = -1
+        return EndTxnReply(is_committed=True, is_settled=True)
+
+    def is_listed(self, producer_id: int) -> bool:
+        """A member that counts."""
+        block, number = producer_id - producer_id % MEMBERS_MAX, producer_id % MEMBERS_MAX
+        return any(number in row.decided.get(block, (None, ()))[1] for row in self.shared.values())
+
 
 def committed_in(
     coordinator: Coordinator, world: World, partition: int = 0, *, topic: str = "t"
@@ -189,7 +294,7 @@ def committed_in(
     for _, _, data in world.topics[topic].partitions[partition].batches:
         header = read_header(data)
         is_fine = coordinator.decided.get((header.producer_id, header.producer_epoch), False)
-        if is_fine or not header.is_transactional:
+        if is_fine or coordinator.is_listed(header.producer_id) or not header.is_transactional:
             found += [(value or b"").decode() for value in RecordBatch.decode(data).values]
     return found
 
