@@ -48,6 +48,13 @@ SAYS = {
         r"^worker \d+ ends in order after [1-9]\d* jobs$",
         r"^set aside: one\+two, b\"attempt 3: invalid literal for int",
     ],
+    "parallel_load": [
+        r"^part 3 is written again: a worker has failed$",
+        r"^load \d+ is committed: 8000 rows$",
+        r"^load \d+ was committed before: 8000 rows$",
+        r"^8000 rows, each of them once$",
+        r"^1500 rows in the log are of attempts that do not count$",
+    ],
     "publish_subscribe": [
         r"^billing, with two members: 300$", r"^shipping, later: 300$", r"beginning: 300$"
     ],

@@ -2,7 +2,7 @@
 
 Owns what programs type: `mq.shared_transaction(...)`, its versions, the blocks of members, commit
 and abort; and the waits for the coordinator. `members.py` says what is asked, and what an answer
-means. The quorum keeps which members of which version there are (decision 0038).
+means. The quorum keeps which members of which version there are (decision 0039).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from raftmq.errors import (
     UnsupportedVersion,
     error_for,
 )
-from raftmq.wire.messages.transactions import LINEAGE_CHARS_MAX, EndTxn, JoinTransaction
+from raftmq.model import LINEAGE_CHARS_MAX
+from raftmq.wire.messages.transactions import EndTxn, JoinTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
