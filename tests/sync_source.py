@@ -150,6 +150,9 @@ TWINS = (
         (("raftmq.client.transactions.shared", "Member"),),
         inner="self._member",
         by_hand=("statistics", "receipt"),
+        timeouts={
+            "flush": "after `timeout` seconds; the records are sent nevertheless. Indefinite."
+        },
     ),
     Twin(
         ("raftmq.sync.producer", "Producer"),

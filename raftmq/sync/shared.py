@@ -185,14 +185,18 @@ class Member(TransactionSender[ValueT_contra, KeyT_contra]):
         """They are counted: the commit compares. In this thread, as they may come slowly."""
         self._member._on_dropped(sum(1 for _ in rows))
 
-    def flush(self) -> None:
+    def flush(self, *, timeout: float | None = None) -> None:
         """Wait until all records sent so far are acknowledged, without linger.
+
+        Args:
+            timeout: seconds; None waits for ever.
 
         Raises:
             TransactionAborted: a record was given up, and with it all of the block. Definite.
             InvalidTransaction: outside of the block. Definite.
+            RequestTimedOut: after `timeout` seconds; the records are sent nevertheless. Indefinite.
         """
-        self._call(self._member.flush)
+        self._call(self._member.flush, timeout=timeout)
 
     @property
     def statistics(self) -> Statistics:

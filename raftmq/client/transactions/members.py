@@ -196,20 +196,24 @@ class VersionId:
             )
         return self._done(reply.count, count, is_repeated=reply.is_repeated)
 
-    def done_before(self, joined: JoinTransactionReply, count: int) -> CommittedVersion:
-        """Members have been told so, and dropped what they had: so many rows in all.
+    def done_before(self, reply: EndTxnReply, count: int) -> CommittedVersion:
+        """What the answer to an abort means where members were told that it was committed before,
+        and have dropped what they had: so many rows in all.
 
         Raises:
-            TransactionAborted: it is not; those rows are nowhere.
+            TransactionAborted: it is not committed; those rows are nowhere.
             ReplayMismatch: it had another number of rows.
+            RaftmqError: what is refused.
         """
-        if not joined.is_done:
+        if reply.error and reply.error not in _OVER:
+            raise error_for(reply.error, reply.message)
+        if not reply.is_committed:
             raise transaction_aborted(
                 f"{self}: members were told that it was committed before, and it is not known any "
                 "more, as the id was forgotten: let all of them write again",
                 "",
             )
-        return self._done(joined.count, count, is_repeated=True)
+        return self._done(reply.count, count, is_repeated=True)
 
     def check_aborted(self, reply: EndTxnReply) -> None:
         """The answer to an abort.

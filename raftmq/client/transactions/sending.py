@@ -239,7 +239,8 @@ class TransactionSender(Generic[ValueT_contra, KeyT_contra]):
             InvalidRecord: columns of different lengths, or an item that cannot be sent. Definite.
             RaftmqError: see `send_many`.
         """
-        if self._drops(topic, len(values)):
+        if self._drops(topic, 0):
+            self._on_dropped(len(values))
             return []
         found: list[BatchMetadata] = await self._producer.send_columns(
             topic,

@@ -98,9 +98,7 @@ class SharedTransaction:
 
     # -- within ----------------------------------------------------------------------------
 
-    async def _join(
-        self, version: VersionId, *, seconds: float = ANSWER_SECONDS_MAX
-    ) -> JoinTransactionReply:
+    async def _join(self, version: VersionId, *, seconds: float) -> JoinTransactionReply:
         """One member more, or the answer that the version was committed before. Raises the
         answer's error.
         """
@@ -235,16 +233,21 @@ class SharedVersion:
             UnsupportedVersion: the cluster has no shared transactions yet. Definite.
             RaftmqError: what else the coordinator refuses; `error.definite` says which.
         """
+        if count is not None:
+            check_number("count", count)
         given = list(receipts)
-        request = replace(
-            self._id.commit_of(given, _checked_count(count)), wait_settled=wait_visible
-        )
-        # What these have dropped is committed, or it is nowhere: never commit the version now, as
-        # if nothing was missing. The id may have been forgotten meanwhile.
-        if any(one.is_done for one in given):
-            return self._id.done_before(await self._shared._join(self._id), request.count)
+        request = self._id.commit_of(given, count)
+        rows, is_done = request.count, any(one.is_done for one in given)
+        # What these have dropped is committed, or it is nowhere, as where the id was forgotten
+        # meanwhile: then a commit would be of the rest alone. An abort tells whether it is.
+        if is_done:
+            request = self._id.end_request(is_commit=False)
+        request = replace(request, wait_settled=wait_visible)
         reply, was_doubted = await self._shared._end(self._id, request)
-        outcome = self._id.committed(reply, request.count, was_doubted=was_doubted)
+        if is_done:
+            outcome = self._id.done_before(reply, rows)
+        else:
+            outcome = self._id.committed(reply, rows, was_doubted=was_doubted)
         if wait_visible and not reply.is_settled:
             logger.warning("%s is committed, and not readable everywhere yet", self._id)
         return outcome
@@ -415,12 +418,6 @@ class Member(TransactionSender[ValueT_contra, KeyT_contra]):
                 self._on_dropped(1)
                 if number % ROWS_AT_ONCE == 0:
                     await anyio.lowlevel.checkpoint()
-
-
-def _checked_count(count: int | None) -> int | None:
-    if count is not None:
-        check_number("count", count)
-    return count
 
 
 def _check_shared(

@@ -127,6 +127,27 @@ async def test_whose_id_it_is(raftmq_broker: Server, raftmq_topic: str) -> None:
 
 
 @on_trio_and_asyncio
+async def test_what_was_dropped(raftmq_broker: Server, raftmq_topic: str) -> None:
+    """Members were told that the version is done: its commit waits until all can be read, and says
+    so where the id is forgotten meanwhile."""
+    async with raftmq.connect(raftmq_broker.bootstrap) as mq:
+        await mq.admin.create_topic(raftmq_topic, partitions=1)
+        version = mq.shared_transaction(raftmq_topic, lineage="").version(1)
+        await version.commit([await written(version, raftmq_topic, "a")])
+        dropped = await written(version, raftmq_topic, "b")
+        done = await version.commit([dropped], wait_visible=True)
+        assert done == raftmq.CommittedVersion(is_repeated=True, count=1)
+        await mq.admin.forget_transaction(raftmq_topic)
+        with pytest.raises(TransactionAborted, match="let all of them write again"):
+            await version.commit([dropped])
+        again = await written(version, raftmq_topic, "c")
+        with pytest.raises(TransactionAborted, match="let all of them write again"):
+            await version.commit([dropped, again])
+        await version.commit([await written(version, raftmq_topic, "d")], wait_visible=True)
+        assert await read(mq, raftmq_topic, b"d") == [b"a", b"d"]
+
+
+@on_trio_and_asyncio
 async def test_a_topic_that_a_power_cut_may_cut(
     raftmq_broker: Server, raftmq_topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:

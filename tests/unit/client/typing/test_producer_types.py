@@ -136,7 +136,24 @@ async def serialized(mq: raftmq.Client, orders: raftmq.Producer[Order]) -> None:
         await p2.send("orders", {"a": 1}, key=3.5)
 
 
+async def shared(mq: raftmq.Client, given: list[raftmq.Receipt]) -> raftmq.Receipt:
+    version = mq.shared_transaction("etl-7", lineage="a", is_ephemeral=True).version(17)
+    assert_type(version, raftmq.SharedVersion)
+    async with version.join(linger_ms=5) as member:
+        assert_type(member, raftmq.Member)
+        await member.send_columns("orders", values=["a", b"b", None], keys=[1, 2, "c"])
+    async with version.join(value_serializer=Order.to_json) as of_orders:
+        assert_type(of_orders, raftmq.Member[Order, Any])
+        await of_orders.send("orders", Order(1), key="a")
+    done: raftmq.CommittedVersion = await version.commit([*given, member.receipt], count=3)
+    assert_type(done.count, int | None)
+    return of_orders.receipt
+
+
 def blocking(mq: sync.Client) -> None:
+    with mq.shared_transaction("etl-7", lineage="a").version(17).join() as member:
+        assert_type(member, sync.Member)
+        member.enqueue("orders", "text", on_delivery=log, timeout=5).result()
     with mq.producer() as bytes_producer:
         assert_type(bytes_producer, sync.Producer)
         bytes_producer.send("orders", "text", key=7)
@@ -162,6 +179,16 @@ class Order:
 
 def number(order: Order) -> int:
     return order.amount
+
+
+async def shared(version: raftmq.SharedVersion) -> None:
+    version.join(acks=1)  # wrong
+    version.join(transaction_id="a")  # wrong
+    async with version.join() as member:
+        await member.send("orders", Order(1))  # wrong
+    async with version.join(value_serializer=Order.to_json) as of_orders:
+        await of_orders.send("orders", b"x")  # wrong
+    await version.commit([1])  # wrong
 
 
 async def produce(mq: raftmq.Client, blocking: sync.Client) -> None:
