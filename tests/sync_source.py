@@ -124,6 +124,10 @@ TWINS = (
             ),
             "send_many": "after `timeout` seconds; some records may be sent. Indefinite.",
             "send_columns": "after `timeout` seconds; some records may be sent. Indefinite.",
+            "enqueue_columns": (
+                "the buffer stayed full for `timeout` seconds; some records may be sent. "
+                "Indefinite."
+            ),
         },
         notes={"enqueue": CALLED_BACK, "send_nowait": CALLED_BACK},
     ),

@@ -295,6 +295,45 @@ class TransactionSender(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
             timeout=timeout,
         )
 
+    def enqueue_columns(
+        self,
+        topic: str,
+        *,
+        values: Sequence[ValueT_contra | None],
+        keys: Sequence[KeyT_contra | None] | None = None,
+        headers: Sequence[GivenHeaders] | None = None,
+        tags: Sequence[GivenTags] | None = None,
+        timestamps: Sequence[GivenTimestamp] | None = None,
+        partitions: Sequence[int] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Accept parallel columns, waiting only while the buffer is full. The end of the block
+        waits until they are sent.
+
+        Args:
+            topic, values, keys, headers, tags, timestamps, partitions: see `send_columns`.
+            timeout: seconds; None waits for ever.
+
+        Raises:
+            InvalidRecord: columns of different lengths, or an item that cannot be sent. Definite.
+            TransactionAborted: a record was given up, and with it all of the block. Definite.
+            InvalidTransaction: outside of the block. Definite.
+            RequestTimedOut: the buffer stayed full for `timeout` seconds; some records may be sent.
+                Indefinite.
+        """
+        self._call(
+            lambda: self._sender.enqueue_columns(
+                topic,
+                values=values,
+                keys=keys,
+                headers=headers,
+                tags=tags,
+                timestamps=timestamps,
+                partitions=partitions,
+            ),
+            timeout=timeout,
+        )
+
     @property
     def is_done(self) -> bool:
         """Its version was committed before: what is sent in it is dropped."""

@@ -254,6 +254,41 @@ class TransactionSender(Generic[ValueT_contra, KeyT_contra]):
         )
         return found
 
+    async def enqueue_columns(
+        self,
+        topic: str,
+        *,
+        values: Sequence[ValueT_contra | None],
+        keys: Sequence[KeyT_contra | None] | None = None,
+        headers: Sequence[GivenHeaders] | None = None,
+        tags: Sequence[GivenTags] | None = None,
+        timestamps: Sequence[GivenTimestamp] | None = None,
+        partitions: Sequence[int] | None = None,
+    ) -> None:
+        """Accept parallel columns, waiting only while the buffer is full. The end of the block
+        waits until they are sent.
+
+        Args:
+            topic, values, keys, headers, tags, timestamps, partitions: see `send_columns`.
+
+        Raises:
+            InvalidRecord: columns of different lengths, or an item that cannot be sent. Definite.
+            TransactionAborted: a record was given up, and with it all of the block. Definite.
+            InvalidTransaction: outside of the block. Definite.
+        """
+        if self._drops(topic, 0):
+            self._on_dropped(len(values))
+            return
+        await self._producer.enqueue_columns(
+            topic,
+            values=values,
+            keys=keys,
+            headers=headers,
+            tags=tags,
+            timestamps=timestamps,
+            partitions=partitions,
+        )
+
     @property
     def is_done(self) -> bool:
         """Its version was committed before: what is sent in it is dropped."""

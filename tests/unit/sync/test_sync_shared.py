@@ -41,7 +41,7 @@ async def test_members_and_a_commit(autojump_clock: MockClock) -> None:
                     first.enqueue("t", value)
                 second.send("t", 1)
                 second.send_many("t", iter([2]))
-                second.send_columns("t", values=[3])
+                second.enqueue_columns("t", values=[3])
                 second.flush()
                 assert second.statistics.records == 3
             receipts = [first.receipt, second.receipt]

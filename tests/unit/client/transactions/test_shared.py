@@ -56,7 +56,7 @@ async def test_those_that_are_listed_count(autojump_clock: MockClock) -> None:
         async with version.join() as first, version.join() as second:
             await first.send("t", "a")
             second.send_nowait("t", "b")
-            await (await second.enqueue("t", "c"))
+            await second.enqueue_columns("t", values=["c"])
             await second.flush()
             assert first.statistics.records == 1
         dropped = await written(version, "late copy")
@@ -88,7 +88,8 @@ async def test_a_version_is_committed_once(autojump_clock: MockClock) -> None:
             assert (await member.send("t", "a")).offset == -1
             assert (await (await member.enqueue("t", "b"))).offset == -1
             member.send_nowait("t", "c")
-            assert await member.send_columns("t", values=["d", "e"]) == []
+            assert await member.send_columns("t", values=["d"]) == []
+            await member.enqueue_columns("t", values=["e"])
             assert await member.send_many("t", ["f"]) == []
             assert await member.send_many("t", iter(["g", "h"])) == []
             assert await member.send_many("t", slowly("i")) == []

@@ -64,7 +64,8 @@ async def test_bulk(autojump_clock: MockClock) -> None:
             await tx.send_many("t", ["a", "b"])
             await tx.send_columns("t", values=["c", "d"])
             tx.send_nowait("t", "e")
-        assert committed_in(coordinator, world) == ["a", "b", "c", "d", "e"]
+            await tx.enqueue_columns("t", values=["f", "g"])
+        assert committed_in(coordinator, world) == list("abcdefg")
 
 
 async def test_an_error_of_the_program_aborts(autojump_clock: MockClock) -> None:
