@@ -16,9 +16,11 @@ import pytest
 import raftmq
 from raftmq import sync, testing
 from raftmq.errors import TransactionAborted
+from tests.cluster.node_process import PROJECT
 from tests.cluster.test_transactions import (
     LOOK_SECONDS,
     PATIENCE_SECONDS,
+    PROGRAM,
     coordinator_of,
     create,
     kill,
@@ -173,6 +175,24 @@ async def test_a_leader_dies_between_two_members(server: Server, topic: str) -> 
         await wait_read(mq, topic, "first", "second")
         await start(server, leader)
         await wait_read(mq, topic, "first", "second")
+
+
+async def test_a_worker_that_is_killed(server: Server, topic: str) -> None:
+    """kill -9 in the middle of its task: the commit aborts what it has written, and no reader waits
+    for the time of the version."""
+    async with raftmq.connect(server.bootstrap) as mq:
+        await create(mq, topic, PARTITIONS)
+        command = [*PROGRAM, "join", "--bootstrap", server.bootstrap, "--topic", topic]
+        async with await anyio.open_process(command, cwd=PROJECT, stderr=None) as program:
+            assert program.stdout is not None
+            assert await program.stdout.receive() == b"sent\n"
+            program.kill()
+        version = mq.shared_transaction(topic, lineage="").version(1)
+        receipt = await written(version, topic, "again")
+        assert receipt.number == 1
+        await version.commit([receipt], wait_visible=True)
+        await wait_free(mq, topic)
+        await wait_read(mq, topic, "again")
 
 
 async def test_a_driver_that_never_commits(server: Server, topic: str) -> None:

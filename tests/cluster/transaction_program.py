@@ -1,9 +1,11 @@
 """A program with transactions that is killed, or ended, and started again.
 
     python -m tests.cluster.transaction_program hold --bootstrap B --topic T
+    python -m tests.cluster.transaction_program join --bootstrap B --topic T
     python -m tests.cluster.transaction_program load --bootstrap B --topic T --versions N
 
-`hold` sends in a transaction that it never ends. `load` commits versions 0 to N - 1 of one id, a
+`hold` sends in a transaction that it never ends. `join` sends as a member of version 1 of a shared
+one that is named like the topic, and never ends. `load` commits versions 0 to N - 1 of one id, a
 record each, and tells of each on stdout whether it was done before. It never outlives its parent.
 """
 
@@ -30,6 +32,14 @@ def hold(order: Namespace, mq: sync.Client) -> None:
         time.sleep(3600)
 
 
+def join(order: Namespace, mq: sync.Client) -> None:
+    topic: str = order.topic
+    with mq.shared_transaction(topic, lineage="").version(1).join() as member:
+        member.send(topic, b"half of a task")
+        tell("sent")
+        time.sleep(3600)
+
+
 def load(order: Namespace, mq: sync.Client) -> None:
     topic: str = order.topic
     with mq.producer(transaction_id=LOADER) as producer:
@@ -47,13 +57,13 @@ def tell(words: str) -> None:
 def main() -> None:
     die_with_parent()
     parser = ArgumentParser()
-    parser.add_argument("work", choices=("hold", "load"))
+    parser.add_argument("work", choices=("hold", "join", "load"))
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--versions", type=int)
     order = parser.parse_args()
     with sync.connect(order.bootstrap) as mq:
-        {"hold": hold, "load": load}[order.work](order, mq)
+        {"hold": hold, "join": join, "load": load}[order.work](order, mq)
 
 
 if __name__ == "__main__":
