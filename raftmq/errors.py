@@ -522,7 +522,9 @@ class InvalidTransaction(RaftmqError):
 
 
 class UnknownTransaction(RaftmqError):
-    """The cluster knows no such transaction id: it was never opened, or forgotten since."""
+    """The cluster knows no such transaction id: it was never opened, or forgotten since. What it
+    has committed before stays so.
+    """
 
     code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 

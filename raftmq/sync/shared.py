@@ -116,6 +116,8 @@ class SharedVersion:
         Raises:
             TransactionAborted: nothing of it counts, `reason` says why, if that is known: let the
                 members write again. Definite.
+            UnknownTransaction: the id was forgotten: look whether the version was committed before
+                that. Nothing was done. Definite.
             ReplayMismatch: it was committed before, with another number of rows. Definite.
             InvalidTransaction: a receipt of another version; the id belongs to another lineage, or
                 to a single producer; too many partitions. Nothing was done. Definite.
@@ -128,17 +130,20 @@ class SharedVersion:
             lambda: self._version.commit(given, count=count, wait_visible=wait_visible)
         )
 
-    def abort(self) -> None:
+    def abort(self) -> CommittedVersion | None:
         """End it, so that nothing of it counts; its members may not send any more. Does nothing if
-        it was aborted before, or never begun.
+        it is over, or was never begun.
+
+        Returns:
+            None; or that it was committed before, and stays so.
 
         Raises:
-            InvalidTransaction: it is committed; or the id belongs to another lineage, or to a
-                single producer. Definite.
+            InvalidTransaction: the id belongs to another lineage, or to a single producer.
+                Definite.
             OutcomeUnknown: no answer came: it is aborted when its time is over. Indefinite.
             RaftmqError: what else the coordinator refuses.
         """
-        self._loop.call(self._version.abort)
+        return self._loop.call(self._version.abort)
 
 
 class Member(TransactionSender[ValueT_contra, KeyT_contra]):

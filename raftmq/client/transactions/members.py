@@ -28,6 +28,7 @@ from raftmq.errors import (
     InvalidTransaction,
     OutcomeUnknown,
     ReplayMismatch,
+    UnknownTransaction,
     error_for,
 )
 from raftmq.model import AbortReason
@@ -179,13 +180,14 @@ class VersionId:
         Raises:
             TransactionAborted: nothing of it counts. Definite.
             InvalidTransaction: the id is a single producer's, or of another lineage. Definite.
-            OutcomeUnknown: nobody can say any more. Indefinite.
+            UnknownTransaction: the id was forgotten; what an earlier commit has done nobody knows.
+            OutcomeUnknown: the same where an attempt of this commit had no answer. Indefinite.
             ReplayMismatch: it was committed before, with another number of rows.
             RaftmqError: what else is refused.
         """
         if reply.error == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND and was_doubted:
-            raise OutcomeUnknown(f"{self}: the id was forgotten while it was committed")
-        if reply.error in _OVER:
+            raise OutcomeUnknown(f"{self}: {reply.message}")
+        if reply.error == ErrorCode.INVALID_PRODUCER_EPOCH:
             raise transaction_aborted(f"{self} was aborted before: {reply.message}", "")
         if reply.error:
             raise error_for(reply.error, reply.message)
@@ -201,32 +203,29 @@ class VersionId:
         and have dropped what they had: so many rows in all.
 
         Raises:
-            TransactionAborted: it is not committed; those rows are nowhere.
+            UnknownTransaction: the id was forgotten since.
             ReplayMismatch: it had another number of rows.
             RaftmqError: what is refused.
         """
-        if reply.error and reply.error not in _OVER:
-            raise error_for(reply.error, reply.message)
-        if not reply.is_committed:
-            raise transaction_aborted(
-                f"{self}: members were told that it was committed before, and it is not known any "
-                "more, as the id was forgotten: let all of them write again",
-                "",
+        if self.aborted(reply) is None:
+            raise UnknownTransaction(
+                f"{self} was committed when its members asked, and the id was forgotten since: "
+                "look for its records; the same version would be committed anew"
             )
         return self._done(reply.count, count, is_repeated=True)
 
-    def check_aborted(self, reply: EndTxnReply) -> None:
-        """The answer to an abort.
+    def aborted(self, reply: EndTxnReply) -> CommittedVersion | None:
+        """What the answer to an abort means. None: it is not committed.
 
         Raises:
-            InvalidTransaction: it is committed. Or the id is a single producer's, or of another
-                lineage.
+            InvalidTransaction: the id is a single producer's, or of another lineage.
             RaftmqError: what else is refused.
         """
         if reply.error and reply.error not in _OVER:
             raise error_for(reply.error, reply.message)
-        if reply.is_committed:
-            raise InvalidTransaction(f"{self} is committed, and cannot be aborted")
+        if not reply.is_committed:
+            return None
+        return self._done(reply.count, ABSENT, is_repeated=True)
 
     def _done(self, known: int, count: int, *, is_repeated: bool) -> CommittedVersion:
         """It is committed; a repetition must be of as many rows, where both numbers are known.

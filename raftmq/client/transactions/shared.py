@@ -226,6 +226,8 @@ class SharedVersion:
         Raises:
             TransactionAborted: nothing of it counts, `reason` says why, if that is known: let the
                 members write again. Definite.
+            UnknownTransaction: the id was forgotten: look whether the version was committed before
+                that. Nothing was done. Definite.
             ReplayMismatch: it was committed before, with another number of rows. Definite.
             InvalidTransaction: a receipt of another version; the id belongs to another lineage, or
                 to a single producer; too many partitions. Nothing was done. Definite.
@@ -238,8 +240,8 @@ class SharedVersion:
         given = list(receipts)
         request = self._id.commit_of(given, count)
         rows, is_done = request.count, any(one.is_done for one in given)
-        # What these have dropped is committed, or it is nowhere, as where the id was forgotten
-        # meanwhile: then a commit would be of the rest alone. An abort tells whether it is.
+        # Never commit without what these have dropped, even where the id was forgotten meanwhile.
+        # An abort commits nothing, and tells whether the version is committed.
         if is_done:
             request = self._id.end_request(is_commit=False)
         request = replace(request, wait_settled=wait_visible)
@@ -252,18 +254,21 @@ class SharedVersion:
             logger.warning("%s is committed, and not readable everywhere yet", self._id)
         return outcome
 
-    async def abort(self) -> None:
+    async def abort(self) -> CommittedVersion | None:
         """End it, so that nothing of it counts; its members may not send any more. Does nothing if
-        it was aborted before, or never begun.
+        it is over, or was never begun.
+
+        Returns:
+            None; or that it was committed before, and stays so.
 
         Raises:
-            InvalidTransaction: it is committed; or the id belongs to another lineage, or to a
-                single producer. Definite.
+            InvalidTransaction: the id belongs to another lineage, or to a single producer.
+                Definite.
             OutcomeUnknown: no answer came: it is aborted when its time is over. Indefinite.
             RaftmqError: what else the coordinator refuses.
         """
         reply, _ = await self._shared._end(self._id, self._id.end_request(is_commit=False))
-        self._id.check_aborted(reply)
+        return self._id.aborted(reply)
 
 
 class Member(TransactionSender[ValueT_contra, KeyT_contra]):

@@ -14,7 +14,7 @@ from raftmq.errors import (
     InvalidConfig,
     InvalidTransaction,
     OutcomeUnknown,
-    TransactionAborted,
+    UnknownTransaction,
     UnsupportedVersion,
 )
 from raftmq.rpc.reply import Reply
@@ -80,15 +80,15 @@ async def test_no_answer_at_all(autojump_clock: MockClock) -> None:
 
 
 async def test_an_id_that_is_forgotten_meanwhile(autojump_clock: MockClock) -> None:
-    """Before it was asked: nothing counts. After an attempt without answer nobody knows."""
+    """Nobody knows what was committed before: no reason to write it again."""
     async with open_transactions() as (coordinator, (_, _, client)):
         version = version_of(client)
         receipt = await written(version, "a")
         coordinator.shared.clear()
-        with pytest.raises(TransactionAborted, match="never heard of it"):
+        with pytest.raises(UnknownTransaction, match="never heard of it"):
             await version.commit([receipt])
         coordinator.ends += [done_and_refused(ErrorCode.REQUEST_TIMED_OUT)]
-        with pytest.raises(OutcomeUnknown, match="forgotten"):
+        with pytest.raises(OutcomeUnknown, match="never heard of it"):
             await version.commit([receipt])
 
 
