@@ -307,6 +307,7 @@ class Member(TransactionSender[ValueT_contra, KeyT_contra]):
             InvalidTransaction: this one was entered before; the id belongs to another lineage, or
                 to a single producer. Definite.
             ProducerFenced: a higher version is open. Definite.
+            InvalidTransactionTimeout: longer than the cluster allows. Definite.
             UnsupportedVersion: the cluster has no shared transactions yet. Definite.
             RaftmqError: the coordinator does not answer, or refuses: the version has as many
                 members as it may have, for example.

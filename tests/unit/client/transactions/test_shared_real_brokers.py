@@ -10,6 +10,7 @@ import pytest
 import raftmq
 from raftmq.errors import (
     InvalidTransaction,
+    InvalidTransactionTimeout,
     ProducerFenced,
     ReplayMismatch,
     TransactionAborted,
@@ -126,6 +127,9 @@ async def test_whose_id_it_is(raftmq_broker: Server, raftmq_topic: str) -> None:
             single = mq.shared_transaction(f"{raftmq_topic}-single", lineage="")
             with pytest.raises(InvalidTransaction, match="another id"):
                 await written(single.version(1), raftmq_topic, "a")
+        too_long = mq.shared_transaction("a", lineage="", transaction_timeout_ms=86_400_000)
+        with pytest.raises(InvalidTransactionTimeout):
+            await written(too_long.version(1), raftmq_topic, "a")
         await mq.admin.forget_transaction(raftmq_topic)
         await other.commit([await written(other, raftmq_topic, "a")], wait_visible=True)
         assert await read(mq, raftmq_topic, b"a") == [b"a"]
