@@ -7,6 +7,7 @@ columns alone is reported here, before any task starts.
 from __future__ import annotations
 
 import logging
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -21,6 +22,7 @@ from raftmq.errors import InvalidConfig
 from spark_io.arrow_columns import check_columns
 from spark_io.lookup import Lookup, check_topic
 from spark_io.names import BATCH_ID, QUERY_ID, name_of_batch_task, name_of_stream_task, new_job
+from spark_io.options.reader import passed_over
 from spark_io.options.sink import sink_options
 from spark_io.options.source import source_options
 from spark_io.planning import Split, check_order, plan, within_logs
@@ -161,6 +163,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
 class RaftmqDataSource(DataSource):
     """See docs/SPARK.md for options and guarantees."""
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        for told in passed_over(options):
+            _warn(told)
+
     @classmethod
     def name(cls) -> str:
         return "raftmq"
@@ -204,6 +211,11 @@ class RaftmqDataSource(DataSource):
 
     def _is_on(self, name: str) -> bool:
         return str(self.options.get(name, "")).strip().lower() == "true"
+
+
+@cache  # a stream makes a source for each microbatch
+def _warn(told: str) -> None:
+    logger.warning("option %s", told)
 
 
 def _arrow(schema: StructType) -> pa.Schema:

@@ -1,6 +1,7 @@
 """Option names and values as Spark passes them (lower-case names, texts), parsed and checked. Pure.
 
-Owns how values are written, and what to say about options of Kafka's that raftmq refuses.
+Owns how values are written, and what to say about options of Kafka's that raftmq does not have:
+some are refused, others passed over.
 Invariants: all problems are reported in one error; names in it are spelled as documented; the value
 of a refused option is not repeated, as it may be a secret.
 """
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from raftmq.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 # -- Option names ---------------------------------------------------------------------------------
@@ -113,6 +114,7 @@ KNOWN = {
 
 _COLUMNS = "keys and values are columns of bytes or text; encode and decode them in the DataFrame"
 _NO_GROUP = "the source is no member of a group, so this would do nothing; leave it out"
+_NOTHING = "the client has no such setting, and does the same without it"
 _SECRETS = "raftmq has neither TLS nor access control yet, and options are no place for secrets"
 _TRANSACTIONS = "transactions are not there yet; transactionalId names a job that may run again"
 _HOW_LONG = "what counts here is how long to go on trying: say retryTimeoutMs"
@@ -125,40 +127,67 @@ _REFUSED = {
     "key.serializer": _COLUMNS,
     "value.serializer": _COLUMNS,
     "enable.auto.commit": "offsets are kept in Spark's checkpoint; leave it out",
-    "auto.commit.interval.ms": "offsets are kept in Spark's checkpoint; leave it out",
     "interceptor.classes": "raftmq has no interceptors; change rows in the DataFrame",
-    "session.timeout.ms": _NO_GROUP,
-    "heartbeat.interval.ms": _NO_GROUP,
-    "max.poll.interval.ms": _NO_GROUP,
     "partition.assignment.strategy": _NO_GROUP,
     "group.instance.id": _NO_GROUP,
     "client.rack": "reading from the nearest replica is not there yet; leave it out",
     "transactional.id": _TRANSACTIONS,
     "transaction.timeout.ms": _TRANSACTIONS,
-    "max.in.flight.requests.per.connection": "there is one request of a partition on its way at "
-    "a time, which keeps order; leave it out",
     "partitioner.class": "say partitioner = crc32, murmur2 or consistent, or give each row a "
     "column partition",
+}
+# A query that was tuned for Kafka gives the same rows without them.
+_PASSED_OVER = {
+    **dict.fromkeys(
+        (
+            "auto.commit.interval.ms", "client.dns.lookup", "compression.gzip.level",
+            "compression.lz4.level", "compression.zstd.level", "connections.max.idle.ms",
+            "default.api.timeout.ms", "heartbeat.interval.ms", "max.block.ms",
+            "max.in.flight.requests.per.connection", "max.poll.interval.ms", "metadata.max.age.ms",
+            "metadata.max.idle.ms", "metrics.num.samples", "metrics.recording.level",
+            "metrics.sample.window.ms", "receive.buffer.bytes", "reconnect.backoff.max.ms",
+            "reconnect.backoff.ms", "send.buffer.bytes", "session.timeout.ms",
+            "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms",
+        ),
+        _NOTHING,
+    ),
     "fetchOffset.numRetries": _HOW_LONG,
     "fetchOffset.retryIntervalMs": _HOW_LONG,
-}
+}  # fmt: skip
 # Prefixes of Kafka's security options: ignored, they would promise what there is not.
 _SECRET_FAMILIES = ("sasl.", "ssl.", "security.")
 
 
 _REFUSED_LOWER = {name.lower(): name for name in _REFUSED}
+_PASSED_OVER_LOWER = {name.lower(): name for name in _PASSED_OVER}
 
 
 def refusal(name: str) -> str | None:
     """A sentence on an option that only Kafka has; None: it is none of Kafka's."""
-    prefix = next((each for each in PREFIXES if name.startswith(each)), "")
-    base = name.removeprefix(prefix)
+    prefix, base = _parts(name)
     if base.startswith(_SECRET_FAMILIES):
         return f"{name}: {_SECRETS}"
     if base not in _REFUSED_LOWER:
         return None
     spelling = _REFUSED_LOWER[base]
     return f"{prefix}{spelling}: {_REFUSED[spelling]}"
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """The prefix, which may be missing, and the rest."""
+    prefix = next((each for each in PREFIXES if name.startswith(each)), "")
+    return prefix, name.removeprefix(prefix)
+
+
+def passed_over(names: Iterable[str]) -> list[str]:
+    """A sentence on each option that makes no difference."""
+    found = []
+    for name in map(str.lower, names):
+        prefix, base = _parts(name)
+        if base in _PASSED_OVER_LOWER:
+            spelling = _PASSED_OVER_LOWER[base]
+            found.append(f"{prefix}{spelling} is passed over: {_PASSED_OVER[spelling]}")
+    return found
 
 
 # -- Option reader --------------------------------------------------------------------------------
@@ -286,7 +315,7 @@ class OptionReader:
 
 
 def _bad_name(name: str) -> str:
-    if name in KNOWN:
+    if name in KNOWN or passed_over([name]):
         return ""
     # 1. Kafka's, and refused. 2. The client's, without its prefix. 3. Mistyped, or unknown.
     if told := refusal(name):

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from raftmq.errors import InvalidConfig
-from spark_io.options.reader import BOOTSTRAP, CONSUMER, KNOWN, PRODUCER, SINK, SOURCE, OptionReader
+from spark_io.options.reader import (
+    BOOTSTRAP,
+    CONSUMER,
+    KNOWN,
+    PRODUCER,
+    SINK,
+    SOURCE,
+    OptionReader,
+    passed_over,
+)
 
 
 def problems(**options: str) -> list[str]:
@@ -35,7 +44,8 @@ def test_names_do_not_collide() -> None:
         ("maxOffsetPerTrigger", "maxoffsetpertrigger; did you mean maxOffsetsPerTrigger?"),
         ("fetch.min.bytes", "did you mean kafka.fetch.min.bytes?"),
         ("retries", "did you mean kafka.retries?"),
-        ("kafka.receive.buffer.bytes", "there is no option kafka.receive.buffer.bytes; leave it"),
+        ("kafka.security.providers", "options are no place for secrets"),
+        ("kafka.buffer.size", "there is no option kafka.buffer.size; "),
         ("colour", "there is no option colour; leave it out"),
         (
             "group.id",
@@ -48,13 +58,10 @@ def test_names_do_not_collide() -> None:
         ("value.serializer", "keys and values are columns"),
         ("kafka.enable.auto.commit", "offsets are kept in Spark's checkpoint"),
         ("kafka.interceptor.classes", "change rows in the DataFrame"),
-        ("kafka.session.timeout.ms", "the source is no member of a group"),
+        ("kafka.group.instance.id", "the source is no member of a group"),
         ("kafka.client.rack", "is not there yet"),
         ("kafka.transactional.id", "transactionalId names a job that may run again"),
-        ("kafka.max.in.flight.requests.per.connection", "which keeps order; leave it out"),
         ("kafka.partitioner.class", "say partitioner = crc32, murmur2 or consistent"),
-        ("fetchoffset.numretries", "fetchOffset.numRetries: what counts here is how long"),
-        ("fetchOffset.retryIntervalMs", "say retryTimeoutMs"),
         ("max_request_size", "did you mean kafka.max.request.size?"),
     ],
 )
@@ -62,6 +69,24 @@ def test_names_that_are_refused(name: str, told: str) -> None:
     """With what may be meant, or why and what to do."""
     (problem,) = problems(**{name: "1"})
     assert told in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("kafka.max.block.ms", "kafka.max.block.ms is passed over: the client has no such setting"),
+        ("raftmq.metadata.max.age.ms", "raftmq.metadata.max.age.ms is passed over"),
+        ("kafka.default.api.timeout.ms", "and does the same without it"),
+        ("kafka.max.in.flight.requests.per.connection", "and does the same without it"),
+        ("kafka.receive.buffer.bytes", "and does the same without it"),
+        ("FETCHOFFSET.NUMRETRIES", "fetchOffset.numRetries is passed over: what counts here is"),
+        ("fetchOffset.retryIntervalMs", "say retryTimeoutMs"),
+    ],
+)
+def test_names_that_make_no_difference(name: str, told: str) -> None:
+    assert problems(**{name: "1"}) == []
+    [sentence] = passed_over([name, "kafka.linger.ms", "colour"])
+    assert told in sentence
 
 
 @pytest.mark.parametrize(

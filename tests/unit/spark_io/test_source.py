@@ -67,6 +67,17 @@ def test_readers_and_writers() -> None:
     assert isinstance(writer, StreamWriter)
 
 
+def test_options_that_make_no_difference_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Not with each microbatch."""
+    for _ in range(2):
+        source = RaftmqDataSource({**SINK, "kafka.max.block.ms": "60000"})
+        source.streamWriter(schema=ROWS, overwrite=False)
+    assert caplog.messages == [
+        "option kafka.max.block.ms is passed over: the client has no such setting, and does the "
+        "same without it"
+    ]
+
+
 def test_the_source_itself_travels() -> None:
     arrived = sent_away(RaftmqDataSource(SOURCE))
     assert isinstance(arrived.reader(ALL), BatchReader)
