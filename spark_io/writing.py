@@ -7,6 +7,7 @@ acknowledged by all in-sync replicas, or raises.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -85,7 +86,11 @@ def _is_fenced(error: BaseException | None) -> bool:
     )
 
 
-# The texts of both errors advise a higher generation, which a stream cannot choose.
+# Brokers and the SDK advise what a stream cannot do.
+_HIGHER_GENERATION = re.compile(
+    r", (?:or take|and send the rest under) a (?:higher )?generation(?: above \d+)?"
+    r"(?:, under which all (?:records|of them) are new)?"
+)
 STREAM_WAYS_OUT = {
     ProducerFenced: "in a stream the generation is the number of the microbatch. Another query, "
     "or this one with another checkpoint, writes under the same name: let one of them run; or "
@@ -99,10 +104,11 @@ STREAM_WAYS_OUT = {
 
 @contextmanager
 def stream_way_out() -> Iterator[None]:
-    """Add to an error what the user of a stream can do."""
+    """Say in an error what the user of a stream can do, in place of what only a batch can."""
     try:
         yield
     except (ProducerFenced, ReplayMismatch) as error:
+        error.args = (_HIGHER_GENERATION.sub("", str(error.args[0])), *error.args[1:])
         error.add_note(STREAM_WAYS_OUT[type(error)])
         raise
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from raftmq.client.producer.named_producer import GROWN_WAY_OUT, WAY_OUT
 from raftmq.errors import OutcomeUnknown, ProducerFenced, RaftmqError, ReplayMismatch
+from raftmq.partition.sequences import ProducerState, fenced
 from spark_io.writing import HOLD_SECONDS_MAX, STREAM_WAYS_OUT, held_if_fenced, stream_way_out
 
 
@@ -43,11 +45,36 @@ def test_nothing_else_waits(error: RaftmqError) -> None:
     assert waits == []
 
 
-@pytest.mark.parametrize("kind", [ReplayMismatch, ProducerFenced])
-def test_what_a_stream_can_do(kind: type[RaftmqError]) -> None:
+def over_error() -> RaftmqError:
+    with pytest.raises(ProducerFenced) as caught:
+        fenced(ProducerState(0, 0, (), 5), 4)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("error", "left"),
+    [
+        (
+            ReplayMismatch(f"3 records stand there; {WAY_OUT}"),
+            "3 records stand there; send the same records in the same order to a topic with as "
+            "many partitions as before",
+        ),
+        (
+            ReplayMismatch(f"it has grown; {GROWN_WAY_OUT}"),
+            "it has grown; it cannot be finished as it was begun: look what stands there of it",
+        ),
+        (
+            over_error(),
+            "generation 4 of this producer name is over, 5 has begun: leave it to the process "
+            "that writes that one",
+        ),
+    ],
+)
+def test_what_a_stream_can_do(error: RaftmqError, left: str) -> None:
     """It has no generation to raise, which the error itself advises."""
-    with pytest.raises(kind) as caught, stream_way_out():
-        raise kind("take a higher generation")
+    with pytest.raises(type(error)) as caught, stream_way_out():
+        raise error
+    assert str(caught.value) == left
     [note] = caught.value.__notes__
-    assert note == STREAM_WAYS_OUT[kind]
+    assert note == STREAM_WAYS_OUT[type(error)]
     assert "transactionalId" in note
