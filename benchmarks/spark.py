@@ -1,6 +1,6 @@
 """What Spark's sink and source do against three brokers, in processes of their own on 127.0.0.1.
 
-    python -m benchmarks.spark [sink source] [--scale 0.1] [--rounds 5] [--root D]
+    python -m benchmarks.spark [sink deliveries source] [--scale 0.1] [--rounds 5] [--root D]
 
 Spark is `local[2]`; topics have three replicas, two of which must be in sync, and 12 partitions.
 Everything runs in turns in one session, and ratios are medians of those of the same round. Rows
@@ -12,6 +12,9 @@ have a key of 8 bytes, and lie in Spark's memory before the clock starts.
     made up    a Python source whose rows are there already: the limit of what goes from Python to
                Spark
     parquet    the same rows as files, uncompressed, and read from there by two tasks
+
+`deliveries` writes the same rows with each value of the option `delivery`; CPU time is that of
+Spark's Python workers.
 
 A task of a source in Python takes its time whatever it reads: topics of 2 and of 12 partitions are
 read, which is as many tasks.
@@ -29,6 +32,7 @@ import trio
 
 from benchmarks.report import Report
 from benchmarks.spark_parts.around import open_bench
+from benchmarks.spark_parts.deliveries import bench_deliveries
 from benchmarks.spark_parts.sink import bench_sink
 from benchmarks.spark_parts.source import bench_source
 
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
 
 SECTIONS: dict[str, Callable[[Report, Bench, int, int, int], None]] = {
     "sink": bench_sink,
+    "deliveries": bench_deliveries,
     "source": bench_source,
 }
 SIZES = (100, 1024)
