@@ -21,7 +21,15 @@ from pyspark.sql.datasource import (
 from raftmq.errors import InvalidConfig
 from spark_io.arrow_columns import check_columns
 from spark_io.lookup import Lookup, check_topic
-from spark_io.names import BATCH_ID, QUERY_ID, name_of_batch_task, name_of_stream_task, new_job
+from spark_io.names import (
+    BATCH_ID,
+    QUERY_ID,
+    name_of_batch_task,
+    name_of_stream_task,
+    new_job,
+    version_of_job,
+    version_of_microbatch,
+)
 from spark_io.options.reader import passed_over
 from spark_io.options.sink import sink_options
 from spark_io.options.source import source_options
@@ -31,7 +39,16 @@ from spark_io.python_processes import told_in_one_line
 from spark_io.reading import read_range
 from spark_io.schema import arrow_schema, ddl
 from spark_io.stream_reader import RefusedReader, StreamReader
-from spark_io.writing import check_dropped_tasks, counted, stream_way_out, write_rows
+from spark_io.writing import (
+    abort_version,
+    check_dropped_tasks,
+    commit_version,
+    counted,
+    stream_way_out,
+    version_of,
+    write_member,
+    write_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,7 +57,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition, WriterCommitMessage
     from pyspark.sql.types import StructType
 
-    from spark_io.names import Name
+    from spark_io.names import Name, Version
     from spark_io.options.sink import SinkOptions
     from spark_io.options.source import SourceOptions
     from spark_io.writing import Written
@@ -50,7 +67,8 @@ logger = logging.getLogger("spark_io")
 
 
 # -- Batch writer ---------------------------------------------------------------------------------
-# `df.write.format("raftmq")`: tasks send rows, the driver only checks for dropped tasks.
+# `df.write.format("raftmq")`: tasks send rows, and the driver commits them or checks for dropped
+# tasks.
 #
 # Made once in the driver when the job is planned, and pickled for its tasks.
 
@@ -62,27 +80,37 @@ class BatchWriter(DataSourceArrowWriter):
 
     @told_in_one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        if self._options.is_transactional:
+            return write_member(self._options, self._version, iterator)
         return write_rows(self._options, self._name(), iterator)
 
     @told_in_one_line()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All rows are acknowledged. A job without an id has no earlier attempts to check."""
-        if self._options.transactional_id is not None:
+        if self._options.is_transactional:
+            commit_version(self._options, self._version, messages)
+        elif self._options.transactional_id is not None:
             check_dropped_tasks(self._options, messages)
         count, skipped = counted(messages)
         logger.info("written: job=%s records=%d skipped=%d", self._job, count, skipped)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Acknowledged rows stay in the topic; the same job skips them when it is run again."""
+        """Without transactions acknowledged rows stay in the topic; the same job skips them when
+        it is run again.
+        """
+        if self._options.is_transactional:
+            abort_version(self._options, self._version)
         count, _ = counted(messages)
-        logger.warning("failed: job=%s records=%d stay", self._job, count)
+        logger.warning("failed: job=%s records=%d %s", self._job, count, _fate(self._options))
+
+    @property
+    def _version(self) -> Version:
+        return version_of_job(self._job, self._options.generation or 0)
 
     def _name(self) -> Name | None:
         if not self._options.is_named:
             return None
-        task = TaskContext.get()
-        assert task is not None, "Spark calls this in a task"
-        return name_of_batch_task(self._job, task.partitionId(), self._options.generation or 0)
+        return name_of_batch_task(self._job, _task().partitionId(), self._options.generation or 0)
 
 
 # -- Batch reader ---------------------------------------------------------------------------------
@@ -117,7 +145,8 @@ class BatchReader(DataSourceReader):
 
 
 # -- Stream writer --------------------------------------------------------------------------------
-# `df.writeStream.format("raftmq")`: each microbatch is a generation of its tasks' names.
+# `df.writeStream.format("raftmq")`: each microbatch is a generation of its tasks' names, or a
+# version of its query.
 #
 # The writer that commits is another object than the one that was pickled for tasks: what it needs
 # comes with their commit messages.
@@ -129,32 +158,61 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @told_in_one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        if self._options.is_transactional:
+            return write_member(self._options, self._version(), iterator)
         with stream_way_out():
             return write_rows(self._options, self._name(), iterator)
 
     @told_in_one_line()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All rows are acknowledged. With transactions they would become visible here."""
-        check_dropped_tasks(self._options, messages)
+        """All rows are acknowledged; with transactions they become visible here."""
+        version = version_of(messages)
+        if version is not None:
+            commit_version(self._options, version, messages)
+        else:
+            check_dropped_tasks(self._options, messages)
         count, skipped = counted(messages)
         logger.info("written: batch=%d records=%d skipped=%d", batchId, count, skipped)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Acknowledged rows stay in the topic; the microbatch, run again, skips them."""
+        """Without transactions acknowledged rows stay in the topic; the microbatch, run again,
+        skips them.
+        """
+        if (version := version_of(messages)) is not None:
+            abort_version(self._options, version)
         count, _ = counted(messages)
-        logger.warning("failed: batch=%d records=%d stay", batchId, count)
+        logger.warning("failed: batch=%d records=%d %s", batchId, count, _fate(self._options))
+
+    def _version(self) -> Version:
+        return version_of_microbatch(
+            *_microbatch_of(_task()), transactional_id=self._options.transactional_id
+        )
 
     def _name(self) -> Name | None:
         if not self._options.is_named:
             return None
-        task = TaskContext.get()
-        assert task is not None, "Spark calls this in a task"
+        task = _task()
         return name_of_stream_task(
-            task.getLocalProperty(QUERY_ID),
-            task.getLocalProperty(BATCH_ID),
+            *_microbatch_of(task),
             task.partitionId(),
             transactional_id=self._options.transactional_id,
         )
+
+
+def _fate(options: SinkOptions) -> str:
+    """What becomes of the rows of what has failed."""
+    return "aborted" if options.is_transactional else "stay"
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    assert task is not None, "Spark calls this in a task"
+    return task
+
+
+def _microbatch_of(task: TaskContext) -> tuple[str | None, str | None]:
+    """The ids of the query and the microbatch, as far as Spark tells them."""
+    return task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
 
 
 # -- Source ---------------------------------------------------------------------------------------

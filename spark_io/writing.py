@@ -1,7 +1,8 @@
-"""One Spark task's write: rows sent as a named producer, speculative copies, dropped tasks.
+"""One Spark task's write: as a named producer, or as a member of a version that the driver commits.
 
-Shared by the batch and the stream writer. Invariant: `write_rows` returns once every row is
-acknowledged by all in-sync replicas, or raises.
+Shared by the batch and the stream writer. Owns speculative copies, dropped tasks, and the driver's
+commit. Invariant: `write_rows` and `write_member` return once every row is acknowledged by all
+in-sync replicas, or raise.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ import re
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from raftmq.errors import (
+    InvalidTransaction,
+    InvalidTransactionTimeout,
     MessageTooLarge,
     OutcomeUnknown,
     ProducerFenced,
     RaftmqError,
     ReplayMismatch,
+    TransactionAborted,
 )
 from spark_io.arrow_columns import TopicColumns, columns_of
 from spark_io.lookup import connected, is_passing
@@ -34,7 +38,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from raftmq import sync
-    from spark_io.names import Name
+    from raftmq.client.transactions.members import Receipt
+    from raftmq.sync.shared import Member, SharedVersion
+    from spark_io.names import Name, Version
     from spark_io.options.sink import SinkOptions
 
 
@@ -130,12 +136,16 @@ class Written(WriterCommitMessage):
         record_count: rows that the task was given.
         skipped_count: of these, rows that an earlier attempt had written.
         topics: that the task has written to.
+        version: with exactly_once: into which it has written.
+        receipt: of what it has written there; None: it had no rows.
     """
 
     name: Name | None
     record_count: int
     skipped_count: int
     topics: tuple[str, ...] = ()
+    version: Version | None = None
+    receipt: Receipt | None = None
 
 
 def write_rows(
@@ -204,7 +214,9 @@ def _parts(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[
             yield part
 
 
-def _send(producer: sync.Producer, parts: Iterable[TopicColumns], topics: dict[str, None]) -> int:
+def _send(
+    producer: sync.Producer | Member, parts: Iterable[TopicColumns], topics: dict[str, None]
+) -> int:
     """Enqueue all parts; returns the number of rows. Adds to `topics`."""
     count = 0
     for topic, columns in parts:
@@ -273,3 +285,169 @@ def _open(options: SinkOptions, name: Name, topics: Sequence[str]) -> None:
         if not is_passing(error):
             raise
         logger.warning("it is not known whether there were more tasks before: %s", error)
+
+
+# -- Exactly once ---------------------------------------------------------------------------------
+# All rows of a microbatch or job are one version of a shared transaction (decision 0039).
+#
+# Each attempt of a task is a member of its own, and its rows count if the driver's commit has its
+# receipt. What others have written (attempts that failed or came too late, a driver's earlier life)
+# is aborted by the same commit, in whatever order the rows came. So nothing is fenced, and a task
+# that was dropped does no harm.
+
+
+ABORT_SECONDS = 5.0  # not longer: without it the transaction's timeout does the same
+
+
+def write_member(
+    options: SinkOptions, version: Version, batches: Iterator[pa.RecordBatch]
+) -> Written:
+    """Send all rows as a member of the version, and wait for their acknowledgements.
+
+    Rows of a version that was committed before are counted and dropped.
+
+    Raises RaftmqError, which names topic, partition and cause, and the way out.
+    """
+    parts = (part for part in _parts(options, batches) if part.columns["values"])
+    first = next(parts, None)
+    if first is None:  # it joins nothing
+        return Written(None, 0, 0, version=version)
+    topics: dict[str, None] = {}
+    with (
+        version_way_out(options, version),
+        _size_way_out(topics),
+        connection(options) as client,
+        _shared(client, options, version).join(**options.producer) as member,
+    ):
+        count = _send(member, chain([first], parts), topics)
+    receipt = member.receipt
+    skipped_count = count if receipt.is_done else 0
+    return Written(None, count, skipped_count, tuple(topics), version, receipt)
+
+
+def commit_version(
+    options: SinkOptions, version: Version, messages: Sequence[WriterCommitMessage | None]
+) -> None:
+    """Let the rows of these tasks count, and no others of the version. In the driver.
+
+    Args:
+        messages: of all tasks.
+
+    Raises:
+        TransactionAborted: it was aborted meanwhile. Nothing counts.
+        ReplayMismatch: it was committed before, with another number of rows, and these would be
+            passed over.
+        OutcomeUnknown: no broker says what became of it; it may be committed again.
+        RaftmqError: what else is refused.
+    """
+    written = [message for message in messages if isinstance(message, Written)]
+    receipts = [each.receipt for each in written if each.receipt is not None]
+    count, _ = counted(messages)
+    with version_way_out(options, version), connection(options) as client:
+        shared = _shared(client, options, version)
+        try:
+            # Whoever reads the topic next, as the next step of a program, gets these rows.
+            shared.commit(receipts, count=count, wait_visible=True)
+        except ReplayMismatch as error:
+            if options.fail_on_data_loss:
+                raise
+            logger.warning("rows are passed over: %s", error)
+
+
+def abort_version(options: SinkOptions, version: Version) -> None:
+    """Let nothing of the version count, so that readers need not wait for its end. Best effort."""
+    try:
+        with connected(options.bootstrap, options.client_id, ABORT_SECONDS) as client:
+            _shared(client, options, version).abort()
+    except RaftmqError as error:
+        seconds = options.transaction_timeout_ms / 1000
+        logger.warning("not aborted, which time does within %g s: error=%s", seconds, error)
+
+
+def version_of(messages: Sequence[WriterCommitMessage | None]) -> Version | None:
+    """The version that the tasks have written into; None: there were none."""
+    written = [message for message in messages if isinstance(message, Written)]
+    return next((each.version for each in written if each.version is not None), None)
+
+
+def _shared(client: sync.Client, options: SinkOptions, version: Version) -> SharedVersion:
+    shared = client.shared_transaction(
+        version.transaction_id,
+        lineage=version.lineage,
+        transaction_timeout_ms=options.transaction_timeout_ms,
+        # The id of a job without a name is never used again.
+        is_ephemeral=not version.lineage and options.transactional_id is None,
+    )
+    return shared.version(version.number)
+
+
+@contextmanager
+def version_way_out(options: SinkOptions, version: Version) -> Iterator[None]:
+    """Add to an error what the user of Spark can do."""
+    try:
+        yield
+    except RaftmqError as error:
+        if advice := _advice(error, options, version):
+            error.add_note(advice)
+        raise
+
+
+def _advice(error: RaftmqError, options: SinkOptions, version: Version) -> str | None:
+    of_stream, of_job = _ADVICE.get(type(error), (None, None))
+    if isinstance(error, TransactionAborted) and error.reason == "failed send":
+        return None  # its cause says it all
+    if isinstance(error, OutcomeUnknown) and not version.lineage and not options.transactional_id:
+        return UNKNOWN_JOB
+    advice = of_stream if version.lineage else of_job
+    return advice and advice.format(
+        id=version.transaction_id, timeout_ms=options.transaction_timeout_ms
+    )
+
+
+UNKNOWN_JOB = (
+    "look whether its rows stand in the topic before the job runs again; one with transactionalId "
+    "and generation can be run again at any time"
+)
+_LONGER = (
+    "If that is because it took longer than transactionTimeoutMs = {timeout_ms}: raise it, up to "
+    "transactions.timeout_ms_max of the brokers, or let "
+)
+# Of a stream, and of a batch.
+_ADVICE = {
+    TransactionAborted: (
+        "nothing of the microbatch can be read: start the query again, with the same checkpoint. "
+        f"{_LONGER}a microbatch have fewer rows, with maxOffsetsPerTrigger",
+        f"nothing of the job can be read: run it again. {_LONGER}a job write fewer rows",
+    ),
+    ProducerFenced: (
+        "another driver runs a later microbatch of this query, with the same checkpoint: let one "
+        "of them run",
+        "another job writes a higher generation under this transactionalId: let it end, and take "
+        "a generation above it",
+    ),
+    InvalidTransaction: (
+        "the numbers of the versions of {id} come from another checkpoint than that of this query, "
+        "or from no query at all, and mean other rows. Look what stands in the topic; then give "
+        "this query another transactionalId, or let this one begin anew: raftmq transaction forget "
+        "{id}",
+        "say another transactionalId: this one is not that of a batch",
+    ),
+    InvalidTransactionTimeout: (
+        'say .option("transactionTimeoutMs", MILLISECONDS)',
+        'say .option("transactionTimeoutMs", MILLISECONDS)',
+    ),
+    OutcomeUnknown: (
+        "start the query again, with the same checkpoint: a microbatch that was committed is not "
+        "written twice",
+        "run the job again, with the same generation: what was committed is not written twice",
+    ),
+    ReplayMismatch: (
+        "the checkpoint comes from an older copy, or the query was changed over an open "
+        "microbatch: give it another checkpointLocation, with startingOffsets behind what it has "
+        "written, and another transactionalId if it has one. Or its plan makes another number of "
+        "rows each time: say failOnDataLoss = false for one start, and the microbatch stays as it "
+        "was committed",
+        "the same generation means the same rows, which stand there since it was committed: take "
+        "a higher generation for others",
+    ),
+}

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from benchmarks.report import Report
     from benchmarks.spark_parts.around import Bench
 
-DELIVERIES = ("at_least_once", "idempotent")
-AIMS = {"idempotent": 0.9}  # of the rate of `at_least_once`
+DELIVERIES = ("at_least_once", "idempotent", "exactly_once")
+# What each is compared with, and which part of its rate is the aim.
+AIMS = {"idempotent": ("at_least_once", 0.9), "exactly_once": ("idempotent", 0.95)}
+FEW = 10  # rows whose time is that of a job without any
 WORKER = b"pyspark.daemon"  # of Spark, which its workers are forks of
 
 
@@ -34,21 +36,33 @@ class Cost(NamedTuple):
 
 def bench_deliveries(report: Report, bench: Bench, size: int, number: int, rounds: int) -> None:
     activate(bench.spark)
-    with bench.rows(size, number) as frame:
-        _round(bench, frame, 0)  # starts workers, and is not counted
-        found = [_round(bench, frame, turn) for turn in range(1, rounds + 1)]
-    for delivery in DELIVERIES:
-        costs = [each[delivery] for each in found]
-        ratio = median(each["at_least_once"].seconds / each[delivery].seconds for each in found)
-        seconds = median(cost.seconds for cost in costs)
-        report.row(
-            size=size,
-            delivery=delivery,
-            rows_s=round(number / seconds),
-            cpu_s=round(median(cost.cpu_seconds for cost in costs), 2),
-            of_at_least_once=round(ratio, 2),
-            aim=AIMS.get(delivery, ""),
-        )
+    for rows in (FEW, number):
+        with bench.rows(size, rows) as frame:
+            _round(bench, frame, 0)  # starts workers, and is not counted
+            found = [_round(bench, frame, turn) for turn in range(1, rounds + 1)]
+        for delivery in DELIVERIES:
+            _tell(report, size, rows, delivery, found)
+
+
+def _tell(
+    report: Report, size: int, number: int, delivery: str, found: list[dict[str, Cost]]
+) -> None:
+    seconds, cpu_seconds = (
+        median(getattr(each[delivery], name) for each in found) for name in Cost._fields
+    )
+    other, aim = AIMS.get(delivery, (delivery, ""))
+    ratio = median(each[other].seconds / each[delivery].seconds for each in found)
+    report.row(
+        size=size,
+        rows=number,
+        delivery=delivery,
+        s=round(seconds, 3),
+        rows_s=round(number / seconds),
+        cpu_s=round(cpu_seconds, 2),
+        compared_with=other,
+        ratio=round(ratio, 2),
+        aim=aim if number > FEW else "",
+    )
 
 
 def _round(bench: Bench, frame: DataFrame, turn: int) -> dict[str, Cost]:

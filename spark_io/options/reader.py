@@ -64,7 +64,9 @@ SOURCE = (
     "includeHeaders",
     "includeTags",
 )
-SINK = ("topic", "delivery", "transactionalId", "generation", "partitioner")
+SINK = (
+    "topic", "delivery", "transactionalId", "generation", "transactionTimeoutMs", "partitioner"
+)  # fmt: skip
 # Options of the client that raftmq's consumer and producer have, each with the name it has there.
 CONSUMER = {
     "fetch.min.bytes": "fetch_min_bytes",
@@ -116,7 +118,6 @@ _COLUMNS = "keys and values are columns of bytes or text; encode and decode them
 _NO_GROUP = "the source is no member of a group, so this would do nothing; leave it out"
 _NOTHING = "the client has no such setting, and does the same without it"
 _SECRETS = "raftmq has neither TLS nor access control yet, and options are no place for secrets"
-_TRANSACTIONS = "transactions are not there yet; transactionalId names a job that may run again"
 _HOW_LONG = "what counts here is how long to go on trying: say retryTimeoutMs"
 _REFUSED = {
     "group.id": "the source is no member of a group; for a label say kafka.group.id",
@@ -131,8 +132,8 @@ _REFUSED = {
     "partition.assignment.strategy": _NO_GROUP,
     "group.instance.id": _NO_GROUP,
     "client.rack": "reading from the nearest replica is not there yet; leave it out",
-    "transactional.id": _TRANSACTIONS,
-    "transaction.timeout.ms": _TRANSACTIONS,
+    "transactional.id": "say delivery = exactly_once, and transactionalId for an id of your own",
+    "transaction.timeout.ms": "say delivery = exactly_once and transactionTimeoutMs",
     "partitioner.class": "say partitioner = crc32, murmur2 or consistent, or give each row a "
     "column partition",
 }

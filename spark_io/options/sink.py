@@ -1,14 +1,14 @@
 """Options of the sink: topic, delivery, transactionalId, generation, producer options. Pure.
 
 Invariant: there is no option by which a row counts as written before every in-sync replica has it.
-Kafka's names where the meaning is Kafka's; `delivery`, `transactionalId`, `generation` and
-`partitioner` are raftmq's.
+Kafka's names where the meaning is Kafka's; `delivery`, `transactionalId`, `generation`,
+`transactionTimeoutMs` and `partitioner` are raftmq's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from raftmq.client.producer.options import ProducerOptions
 from raftmq.client.producer.partitioners import HASHES
@@ -18,9 +18,12 @@ from spark_io.options.source import LABEL, bootstrap_of, label_of, refuse_securi
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Delivery: TypeAlias = Literal["idempotent", "at_least_once"]
+Delivery: TypeAlias = Literal["idempotent", "at_least_once", "exactly_once"]
+DELIVERIES: tuple[Delivery, ...] = get_args(Delivery)  # the first one is the default
 
 ID_CHARS_MAX = 200  # task names, which add a slash and a number, must fit a producer name
+# The longest that a cluster allows by itself: longer than any microbatch should take.
+TRANSACTION_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS_MIN = 900_000, 1000
 CODECS = ("none", "gzip", "lz4", "zstd")  # Kafka's but for snappy, which raftmq does not write
 
 
@@ -33,6 +36,10 @@ class SinkOptions:
         the same order; other rows are an error. "at_least_once": they are written again.
     transactional_id: names a job, or a stream in place of its query id, over all its runs.
     generation: of a batch with `transactional_id`: which rows, as the number of the nightly run.
+    transaction_timeout_ms: with "exactly_once": how long it may take from the first row to the
+        commit.
+    fail_on_data_loss: with "exactly_once": a microbatch or job that was committed before with
+        another number of rows is an error; else these rows are passed over.
     client_id: a label for the logs of brokers.
     producer: options of raftmq's producer that differ from its defaults.
     """
@@ -42,6 +49,8 @@ class SinkOptions:
     delivery: Delivery = "idempotent"
     transactional_id: str | None = None
     generation: int | None = None
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    fail_on_data_loss: bool = True
     client_id: str = LABEL
     producer: dict[str, Any] = field(default_factory=dict)
 
@@ -49,6 +58,11 @@ class SinkOptions:
     def is_named(self) -> bool:
         """Tasks are named producers, so that brokers recognise the rows of an earlier attempt."""
         return self.delivery == "idempotent"
+
+    @property
+    def is_transactional(self) -> bool:
+        """All rows are one transaction, which the driver commits."""
+        return self.delivery == "exactly_once"
 
 
 def sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
@@ -58,12 +72,15 @@ def sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
     """
     reader = OptionReader(options)
     _check_fixed(reader)
+    delivery = _delivery(reader)
     found = SinkOptions(
         bootstrap=bootstrap_of(reader),
         topic=reader.text("topic"),
-        delivery=_delivery(reader),
+        delivery=delivery,
         transactional_id=_transactional_id(reader),
         generation=reader.number("generation"),
+        transaction_timeout_ms=_transaction_timeout_ms(reader, delivery),
+        fail_on_data_loss=reader.flag("failOnDataLoss", default=True),
         client_id=label_of(reader),
         producer=_producer(reader),
     )
@@ -83,9 +100,15 @@ def _check_fixed(reader: OptionReader) -> None:
 
 
 def _delivery(reader: OptionReader) -> Delivery:
-    why = "; exactly_once comes with transactions, and until then idempotent is the nearest"
-    word = reader.choice("delivery", choices=("idempotent", "at_least_once"), why=why)
-    return "at_least_once" if word == "at_least_once" else "idempotent"
+    return cast("Delivery", reader.choice("delivery", choices=DELIVERIES) or DELIVERIES[0])
+
+
+def _transaction_timeout_ms(reader: OptionReader, delivery: Delivery) -> int:
+    name = "transactionTimeoutMs"
+    if delivery != "exactly_once":
+        reader.refuse(name, why="only delivery = exactly_once has transactions; leave it out")
+    found = reader.number(name, low=TRANSACTION_TIMEOUT_MS_MIN)
+    return TRANSACTION_TIMEOUT_MS if found is None else found
 
 
 def _transactional_id(reader: OptionReader) -> str | None:
@@ -107,7 +130,7 @@ def _producer(reader: OptionReader) -> dict[str, Any]:
 
 def _check_name(reader: OptionReader, found: SinkOptions, *, is_stream: bool) -> None:
     """Check `transactionalId` and `generation` against each other."""
-    if not found.is_named:
+    if found.delivery == "at_least_once":
         why = "with delivery = at_least_once nothing is looked up by name; leave one of them out"
         reader.refuse("transactionalId", "generation", why=why)
     elif is_stream:

@@ -74,8 +74,9 @@ def write(
     *rows: pa.RecordBatch,
     partition: int = 0,
     batch: int | None = None,
+    query: str = "q",
 ) -> Written:
-    """By a task of Spark; `batch`: of the query "q", where it is one of a stream."""
-    stream = {} if batch is None else {"query": "q", "batch": str(batch)}
+    """By a task of Spark; `batch`: of the query, where it is one of a stream."""
+    stream = {} if batch is None else {"query": query, "batch": str(batch)}
     with task(partition, **stream):
         return writer.write(iter(rows))

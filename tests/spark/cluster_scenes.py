@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from spark_io.options.sink import SinkOptions
+    from spark_io.options.sink import Delivery, SinkOptions
     from spark_io.writing import Written
 
 TASKS = 2
@@ -48,7 +48,7 @@ class Scene:
     """
 
     action: Literal["copy", "loss"]
-    delivery: Literal["idempotent", "at_least_once"]
+    delivery: Delivery
     topic: str
     folder: str
 
@@ -123,7 +123,7 @@ class SceneWriter(BatchWriter):
 
     def _standing(self) -> list[bytes]:
         with sync.connect(list(self._options.bootstrap)) as client:
-            return values(client, self._scene.topic)
+            return values(client, self._scene.topic, isolation_level="read_uncommitted")
 
 
 def _executor() -> int:

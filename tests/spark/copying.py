@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql.functions import rand
+
 from tests.spark.frames import stream, write_stream
 
 if TYPE_CHECKING:
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
     from tests.spark.faults import Fault
 
+SHUFFLED_TASKS = 3
+
 
 @dataclass(frozen=True)
 class Copy:
@@ -21,6 +25,8 @@ class Copy:
     folder: of its checkpoint.
     delivery: that of the sink.
     value: what becomes of a value.
+    transactional_id: of the sink; empty: it has none.
+    is_shuffled: rows come to other tasks, and in another order, each time.
     """
 
     bootstrap: str
@@ -29,18 +35,29 @@ class Copy:
     folder: str
     delivery: str = "idempotent"
     value: str = "value"
+    transactional_id: str = ""
+    is_shuffled: bool = False
+
+    @property
+    def checkpoint(self) -> Path:
+        return Path(self.folder) / "checkpoint"
 
     def start(
         self, spark: SparkSession, *, fault: Fault | None = None, **options: str
     ) -> StreamingQuery:
         """`options` are those of the source."""
         found = stream(spark, self.bootstrap, self.source, **options)
+        rows = found.selectExpr("key", self.value)
+        if self.is_shuffled:
+            rows = rows.repartition(SHUFFLED_TASKS, rand())
         sink = {"delivery": self.delivery, **({} if fault is None else {"fault": str(fault)})}
+        if self.transactional_id:
+            sink["transactionalId"] = self.transactional_id
         writer = write_stream(
-            found.selectExpr("key", self.value),
+            rows,
             self.bootstrap,
             self.target,
-            Path(self.folder) / "checkpoint",
+            self.checkpoint,
             sink="raftmq" if fault is None else "raftmq_faulty",
             **sink,
         )

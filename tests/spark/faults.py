@@ -12,7 +12,7 @@ import signal
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from raftmq import sync
 from spark_io.source import RaftmqDataSource, StreamWriter
@@ -20,7 +20,6 @@ from tests.spark.frames import values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Literal
 
     import pyarrow as pa
     from pyspark.sql.datasource import WriterCommitMessage
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 
     from spark_io.options.sink import SinkOptions
     from spark_io.writing import Written
+
+Point: TypeAlias = Literal["writing", "written", "commit", "committed"]
 
 LOOK_SECONDS = 0.02
 WAIT_SECONDS_MAX = 240.0
@@ -51,7 +52,7 @@ class Fault:
     victim: the process group that is killed with "kill_driver".
     """
 
-    point: Literal["writing", "written", "commit", "committed"]
+    point: Point
     action: Literal["raise", "kill_worker", "kill_driver", "wait"]
     folder: str
     batch: int = 1
@@ -132,7 +133,7 @@ class FaultyWriter(StreamWriter):
     def _standing(self) -> list[bytes]:
         assert self._options.topic is not None
         with sync.connect(list(self._options.bootstrap)) as client:
-            return values(client, self._options.topic)
+            return values(client, self._options.topic, isolation_level="read_uncommitted")
 
 
 def _batch_id() -> int:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter
 
     from raftmq import ConsumerRecord, sync
+    from spark_io.options.source import Isolation
 
 BOOTSTRAP = "kafka.bootstrap.servers"
 LOOK_SECONDS = 0.05  # at the end of a log no record may stand
@@ -55,9 +56,11 @@ def numbers(spark: SparkSession, count: int, *, start: int = 0) -> DataFrame:
     )
 
 
-def records(client: sync.Client, *topics: str) -> list[ConsumerRecord]:
-    """All that stands there; each partition in order."""
-    with client.consumer(*topics, start="earliest") as consumer:
+def records(
+    client: sync.Client, *topics: str, isolation_level: Isolation = "read_committed"
+) -> list[ConsumerRecord]:
+    """All that stands there for such a reader; each partition in order."""
+    with client.consumer(*topics, start="earliest", isolation_level=isolation_level) as consumer:
         ends = consumer.end_offsets()
         found: list[ConsumerRecord] = []
         while any((consumer.position(*key) or 0) < end for key, end in ends.items()):
@@ -66,8 +69,10 @@ def records(client: sync.Client, *topics: str) -> list[ConsumerRecord]:
         return found
 
 
-def values(client: sync.Client, *topics: str) -> list[bytes]:
-    return [record.value for record in records(client, *topics)]
+def values(
+    client: sync.Client, *topics: str, isolation_level: Isolation = "read_committed"
+) -> list[bytes]:
+    return [record.value for record in records(client, *topics, isolation_level=isolation_level)]
 
 
 def fill(client: sync.Client, topic: str, numbers: range) -> None:

@@ -1,4 +1,5 @@
-"""Whatever dies while a stream writes: nothing is lost, and with names nothing is there twice.
+"""Whatever dies while a stream writes: nothing is lost, and, unless that is wanted, nothing is
+there twice.
 
 A topic of 400 records is copied in two microbatches. Something goes wrong in the second one; then
 a plain consumer reads what stands in the copy.
@@ -9,9 +10,11 @@ A14.3.
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +23,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from tests.spark.copying import Copy
-from tests.spark.faults import Fault, FaultyDataSource, wait_for_fault
+from tests.spark.faults import Fault, FaultyDataSource, Point, wait_for_fault
 from tests.spark.frames import expected, fill, values
 
 if TYPE_CHECKING:
@@ -35,8 +38,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 COUNT, COUNT_OF_BATCH, ROWS_OF_ARROW_BATCH = 400, 200, 20
-DELIVERIES = ("idempotent", "at_least_once")
-both_deliveries = pytest.mark.parametrize("delivery", DELIVERIES)
+DELIVERIES = ("idempotent", "at_least_once", "exactly_once")
+all_deliveries = pytest.mark.parametrize("delivery", DELIVERIES)
 ROOT = Path(__file__).parents[2]
 
 
@@ -75,16 +78,16 @@ def run(spark: SparkSession, copy: Copy, fault: Fault | None = None) -> None:
 
 
 def check(client: sync.Client, copy: Copy, *, may_be_exact: bool = False) -> None:
-    """With names the copy is exact; without them at least the records of one batch are twice."""
+    """The copy is exact; but with at_least_once some records are there twice."""
     found = sorted(values(client, copy.target))
     assert sorted(set(found)) == expected(range(COUNT))
-    if copy.delivery == "idempotent":
-        assert len(found) == COUNT
-    else:
+    if copy.delivery == "at_least_once":
         assert len(found) > COUNT or may_be_exact
+    else:
+        assert len(found) == COUNT
 
 
-@both_deliveries
+@all_deliveries
 @pytest.mark.parametrize(
     ("point", "action"),
     [("writing", "raise"), ("writing", "kill_worker"), ("written", "raise")],
@@ -103,7 +106,7 @@ def test_a_task_that_fails(
     check(client, copy)
 
 
-@both_deliveries
+@all_deliveries
 def test_a_commit_that_fails(
     spark: SparkSession, client: sync.Client, make_copy: Callable[[str], Copy], delivery: str
 ) -> None:
@@ -146,7 +149,7 @@ def test_a_driver_that_is_killed(
         check(client, copy)
 
 
-@both_deliveries
+@all_deliveries
 def test_a_leader_that_is_killed(
     spark: SparkSession,
     server: Server,
@@ -156,18 +159,77 @@ def test_a_leader_that_is_killed(
 ) -> None:
     """While a task is writing. Nothing has to be run again: the sink waits for the next leader."""
     copy = make_copy(delivery)
-    fault = Fault("writing", "wait", copy.folder)
-    query = copy.start(spark, fault=fault, maxOffsetsPerTrigger=str(COUNT_OF_BATCH))
-    wait_for_fault(query, copy.folder)
-    leader = server.leader_of(copy.target, 0)
-    assert leader is not None
-    server.kill_node(leader)
+    with waiting(spark, copy, "writing"):
+        leader = server.leader_of(copy.target, 0)
+        assert leader is not None
+        server.kill_node(leader)
     try:
-        (Path(copy.folder) / "go-on").touch()
-        query.awaitTermination()
         check(client, copy, may_be_exact=True)
     finally:
         server.start_node(leader)
+
+
+def test_a_coordinator_that_is_killed(
+    spark: SparkSession, server: Server, client: sync.Client, make_copy: Callable[[str], Copy]
+) -> None:
+    """While the driver is about to commit: the next coordinator commits."""
+    copy = replace(make_copy("exactly_once"), transactional_id="of-a-coordinator")
+    with waiting(spark, copy, "commit"):
+        # That of an id is that of a group of the same name.
+        with client.consumer(copy.source, group=copy.transactional_id) as member:
+            next(member.batches(timeout=0), None)
+            coordinator = client.admin.describe_group(copy.transactional_id).coordinator
+        server.kill_node(coordinator)
+    try:
+        check(client, copy)
+    finally:
+        server.start_node(coordinator)
+
+
+@contextmanager
+def waiting(spark: SparkSession, copy: Copy, point: Point) -> Iterator[None]:
+    """The block runs while the copy waits in its second microbatch; then it goes on to its end."""
+    fault = Fault(point, "wait", copy.folder)
+    query = copy.start(spark, fault=fault, maxOffsetsPerTrigger=str(COUNT_OF_BATCH))
+    wait_for_fault(query, copy.folder)
+    yield
+    (Path(copy.folder) / "go-on").touch()
+    query.awaitTermination()
+
+
+def test_rows_that_come_in_another_order(
+    spark: SparkSession, client: sync.Client, make_copy: Callable[[str, str], Copy]
+) -> None:
+    """Behind a shuffle by random numbers each attempt of a task has other rows."""
+    of_task = replace(make_copy("exactly_once", "task"), is_shuffled=True)
+    run(spark, of_task, Fault("written", "kill_worker", of_task.folder))
+    check(client, of_task)
+    of_batch = replace(make_copy("exactly_once", "batch"), is_shuffled=True)
+    with pytest.raises(StreamingQueryException, match="at the point commit"):
+        run(spark, of_batch, Fault("commit", "raise", of_batch.folder))
+    run(spark, of_batch)
+    check(client, of_batch)
+
+
+def test_a_checkpoint_that_is_lost_or_rolled_back(
+    spark: SparkSession, client: sync.Client, make_copy: Callable[[str], Copy]
+) -> None:
+    """Both are told, and nothing is added."""
+    copy = replace(make_copy("exactly_once"), transactional_id="of-a-checkpoint")
+    run(spark, copy)
+    for log in ("offsets", "commits"):
+        for file in (copy.checkpoint / log).glob("*1*"):
+            file.unlink()
+    with pytest.raises(StreamingQueryException) as caught:  # the microbatch is another one now
+        copy.run(spark, maxOffsetsPerTrigger=str(COUNT_OF_BATCH // 2))
+    assert "ReplayMismatch: version 1 of transaction 'of-a-checkpoint'" in str(caught.value)
+    assert "the checkpoint comes from an older copy" in str(caught.value)
+    shutil.rmtree(copy.checkpoint)
+    with pytest.raises(StreamingQueryException) as caught:
+        run(spark, copy)
+    assert "InvalidTransaction" in str(caught.value)
+    assert "raftmq transaction forget of-a-checkpoint" in str(caught.value)
+    check(client, copy)
 
 
 def test_other_rows_are_told(

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from spark_io.names import Name, name_of_batch_task, name_of_stream_task, new_job
+from spark_io.names import (
+    Name,
+    Version,
+    name_of_batch_task,
+    name_of_stream_task,
+    new_job,
+    version_of_job,
+    version_of_microbatch,
+)
 
 
 def test_a_task_of_a_stream() -> None:
@@ -24,6 +34,8 @@ def test_a_spark_that_does_not_tell(query: str | None, batch: str | None, own: s
     with pytest.raises(RuntimeError) as caught:
         name_of_stream_task(query, batch, 0, transactional_id=own)
     told = str(caught.value)
+    with pytest.raises(RuntimeError, match=re.escape(told)):
+        version_of_microbatch(query, batch, transactional_id=own)
     assert "sql.streaming.queryId" in told
     assert "streaming.sql.batchId" in told
     assert '.option("delivery", "at_least_once")' in told
@@ -31,6 +43,16 @@ def test_a_spark_that_does_not_tell(query: str | None, batch: str | None, own: s
 
 def test_a_task_of_a_batch() -> None:
     assert name_of_batch_task("nightly", 3, 20261122) == Name("nightly/3", 20261122)
+
+
+def test_the_version_of_a_microbatch() -> None:
+    """Its numbers are those of the query's checkpoint, whatever the id is."""
+    assert version_of_microbatch("q-1", "7", transactional_id=None) == Version("q-1", "q-1", 7)
+    assert version_of_microbatch("q-1", "0", transactional_id="etl") == Version("etl", "q-1", 0)
+
+
+def test_the_version_of_a_job() -> None:
+    assert version_of_job("nightly", 20261122) == Version("nightly", "", 20261122)
 
 
 def test_jobs_without_a_name_share_none() -> None:

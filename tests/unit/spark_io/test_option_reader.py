@@ -60,7 +60,7 @@ def test_names_do_not_collide() -> None:
         ("kafka.interceptor.classes", "change rows in the DataFrame"),
         ("kafka.group.instance.id", "the source is no member of a group"),
         ("kafka.client.rack", "is not there yet"),
-        ("kafka.transactional.id", "transactionalId names a job that may run again"),
+        ("kafka.transactional.id", "say delivery = exactly_once, and transactionalId for an id"),
         ("kafka.partitioner.class", "say partitioner = crc32, murmur2 or consistent"),
         ("max_request_size", "did you mean kafka.max.request.size?"),
     ],

@@ -41,6 +41,8 @@ EACH = [
     ("topic", " orders ", "topic", "orders"),
     ("delivery", "idempotent", "delivery", "idempotent"),
     ("delivery", "AT_LEAST_ONCE", "delivery", "at_least_once"),
+    ("delivery", "exactly_once", "delivery", "exactly_once"),
+    ("failOnDataLoss", "false", "fail_on_data_loss", False),
     ("partitioner", "murmur2", "producer", {"partitioner": "murmur2"}),
     ("kafka.compression.type", "zstd", "producer", {"compression": "zstd"}),
     ("raftmq.compression.type", "none", "producer", {"compression": None}),
@@ -59,7 +61,8 @@ def test_options(name: str, text: str, field: str, expected: object, *, is_strea
 
 def test_every_option_is_tried_here() -> None:
     """The list of this file is complete."""
-    assert set(SINK) <= {name for name, *_ in EACH} | {"transactionalId", "generation"}
+    together = {"transactionalId", "generation", "transactionTimeoutMs"}
+    assert set(SINK) <= {name for name, *_ in EACH} | together
 
 
 @pytest.mark.parametrize("prefix", ["kafka.", "raftmq."])
@@ -107,6 +110,19 @@ def test_without_names() -> None:
     assert not options({"delivery": "at_least_once"}).is_named
 
 
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_transactions(*, is_stream: bool) -> None:
+    given = {"delivery": "exactly_once"}
+    found = options(given, is_stream=is_stream)
+    assert found.is_transactional
+    assert not found.is_named
+    assert found.transaction_timeout_ms == 900_000
+    given |= {"transactionTimeoutMs": "60000", "transactionalId": "etl"}
+    given |= {} if is_stream else {"generation": "7"}
+    found = options(given, is_stream=is_stream)
+    assert (found.transaction_timeout_ms, found.transactional_id) == (60_000, "etl")
+
+
 def test_what_spark_adds_and_what_is_for_the_source_passes() -> None:
     """A table has the options of both."""
     given = {"path": "x", "checkpointLocation": "y", "subscribe": "t", "kafka.fetch.min.bytes": "0"}
@@ -116,9 +132,11 @@ def test_what_spark_adds_and_what_is_for_the_source_passes() -> None:
 
 REFUSED: list[tuple[dict[str, str], str]] = [
     ({"topic": " "}, "topic = '': there is nothing"),
-    ({"delivery": "exactly_once"},
-     "exactly_once comes with transactions, and until then idempotent is the nearest"),
-    ({"delivery": "at_most_once"}, "delivery = 'at_most_once': expected idempotent or at_least_on"),
+    ({"delivery": "at_most_once"},
+     "delivery = 'at_most_once': expected idempotent or at_least_once or exactly_once"),
+    ({"transactionTimeoutMs": "60000"}, "transactionTimeoutMs: only delivery = exactly_once has"),
+    ({"transactionTimeoutMs": "999", "delivery": "exactly_once"},
+     "transactionTimeoutMs = '999': expected 1000 or more"),
     ({"partitioner": "random"}, "partitioner = 'random': expected crc32 or murmur2 or consistent"),
     ({"kafka.compression.type": "snappy"}, "expected none or gzip or lz4 or zstd"),
     ({"kafka.linger.ms": "60001"}, "kafka.linger.ms = 60001: expected 0 to 60000"),
@@ -129,7 +147,8 @@ REFUSED: list[tuple[dict[str, str], str]] = [
     ({"kafka.buffer.memory": "100000"}, "below kafka.batch.size or kafka.max.request.size"),
     ({"kafka.enable.idempotence": "false"}, "brokers always find what the client sends twice"),
     ({"kafka.security.protocol": "SASL_SSL"}, "raftmq has neither TLS nor access control yet"),
-    ({"kafka.transactional.id": "x"}, "transactionalId names a job that may run again"),
+    ({"kafka.transactional.id": "x"}, "say delivery = exactly_once, and transactionalId for an id"),
+    ({"kafka.transaction.timeout.ms": "5"}, "delivery = exactly_once and transactionTimeoutMs"),
     ({"kafka.key.serializer": "x"}, "encode and decode them in the DataFrame"),
     ({"generation": "1", "delivery": "at_least_once"}, "generation: with delivery = at_least_once"),
     ({"transactionalId": "x", "delivery": "at_least_once"},
@@ -140,12 +159,14 @@ REFUSED: list[tuple[dict[str, str], str]] = [
 OF_BATCHES: list[tuple[dict[str, str], str]] = [
     ({"transactionalId": "x"}, "transactionalId = 'x' without generation"),
     ({"generation": "5"}, "generation: it is that of a transactionalId"),
+    ({"transactionalId": "x", "delivery": "exactly_once"}, "transactionalId = 'x' without generat"),
     ({"transactionalId": "x", "generation": "-1"}, "generation = '-1': expected 0 or more"),
     ({"transactionalId": "x" * 201, "generation": "1"}, "expected 1 to 200 characters"),
     ({"transactionalId": "a\nb", "generation": "1"}, "that can be printed"),
 ]
 OF_STREAMS: list[tuple[dict[str, str], str]] = [
     ({"generation": "5"}, "generation: in a stream it is the number of the microbatch"),
+    ({"generation": "5", "delivery": "exactly_once"}, "in a stream it is the number of the micro"),
     ({"transactionalId": "x", "generation": "5"}, "in a stream it is the number of the microbatch"),
     ({"transactionalId": "a\nb"}, "that can be printed"),
 ]
