@@ -336,18 +336,25 @@ def commit_version(
     Raises:
         TransactionAborted: it was aborted meanwhile. Nothing counts.
         ReplayMismatch: it was committed before, with another number of rows, and these would be
-            passed over.
+            passed over; or, of a job, it is below the newest one, so that its number is not known.
         OutcomeUnknown: no broker says what became of it; it may be committed again.
         RaftmqError: what else is refused.
     """
     written = [message for message in messages if isinstance(message, Written)]
     receipts = [each.receipt for each in written if each.receipt is not None]
     count, _ = counted(messages)
+    if not receipts and _is_ephemeral(options, version):  # nobody will ever ask for it again
+        return
     with version_way_out(options, version), connection(options) as client:
         shared = _shared(client, options, version)
         try:
             # Whoever reads the topic next, as the next step of a program, gets these rows.
-            shared.commit(receipts, count=count, wait_visible=True)
+            committed = shared.commit(receipts, count=count, wait_visible=True)
+            if committed.is_repeated and committed.count is None and not version.lineage and count:
+                raise ReplayMismatch(
+                    f"generation {version.number} of {version.transaction_id!r} is below the newest"
+                    f" one: {count} rows are passed over, whether it was ever committed or not"
+                )
         except ReplayMismatch as error:
             if options.fail_on_data_loss:
                 raise
@@ -375,10 +382,14 @@ def _shared(client: sync.Client, options: SinkOptions, version: Version) -> Shar
         version.transaction_id,
         lineage=version.lineage,
         transaction_timeout_ms=options.transaction_timeout_ms,
-        # The id of a job without a name is never used again.
-        is_ephemeral=not version.lineage and options.transactional_id is None,
+        is_ephemeral=_is_ephemeral(options, version),
     )
     return shared.version(version.number)
+
+
+def _is_ephemeral(options: SinkOptions, version: Version) -> bool:
+    """The id of a job without a name is never used again."""
+    return not version.lineage and options.transactional_id is None
 
 
 @contextmanager

@@ -205,6 +205,24 @@ def test_a_job_with_a_name(server: Server, topic: str, values: Any) -> None:
 # -- What is refused ------------------------------------------------------------------------------
 
 
+def test_a_job_below_the_newest_generation(server: Server, topic: str, values: Any) -> None:
+    """Whether it was committed is not known any more: its rows must not be passed over unsaid."""
+
+    def job(generation: int) -> BatchWriter:
+        return batch_writer(
+            server, topic=topic, transactionalId="load-below", generation=str(generation)
+        )
+
+    for generation in (5, 6):
+        writer = job(generation)
+        writer.commit([write(writer, rows(0, 10))])
+    late = job(3)
+    with pytest.raises(ReplayMismatch, match="below the newest one: 10 rows") as failed:
+        late.commit([write(late, rows(10, 20))])
+    assert "take a higher generation" in told(failed.value)
+    job(4).commit([])
+
+
 def told(error: RaftmqError) -> str:
     """The error, and the way out at its end."""
     return "\n".join([str(error), *error.__notes__])
