@@ -7,6 +7,7 @@ Kafka's names where the meaning is Kafka's. Options of group membership itself a
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict
 
@@ -31,7 +32,7 @@ from raftmq.wire.bodies import ID_MAX
 from raftmq.words import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from raftmq.client.consumer.partition_state import GivenStart, Key, Start
     from raftmq.client.consumer.record import Deserializer
@@ -195,7 +196,8 @@ class ConsumerOptions:
         group: the group options of a member; None without a group.
         start: where reading begins, in a group where nothing is committed yet: "earliest";
             "latest", which is the end when the consumer is opened; an offset; or a datetime with a
-            time zone. Where only `auto_offset_reset` is given: the same, as in Kafka.
+            time zone. Where only `auto_offset_reset` is given: the same, as in Kafka. With `assign`
+            also one of these for each of the partitions, as a mapping from their pairs.
         auto_offset_reset: where to go on if an offset is not in the log (any more): "earliest",
             "latest", or "none": OffsetOutOfRange is raised.
         isolation_level: "read_committed": records of committed transactions and records outside of
@@ -231,7 +233,11 @@ class ConsumerOptions:
     prefetch_bytes: int = 32 << 20
 
     def __post_init__(self) -> None:
-        problems = [*_bad_numbers(self), *_bad_start(self.start), *_bad_assign(self.assign)]
+        problems = [
+            *_bad_numbers(self),
+            *_bad_start(self.start, self.assign),
+            *_bad_assign(self.assign),
+        ]
         problems += bad_choice("auto_offset_reset", self.auto_offset_reset, list(RESETS))
         problems += bad_choice("isolation_level", self.isolation_level, list(ISOLATIONS))
         for name in ("value_deserializer", "key_deserializer"):
@@ -250,9 +256,9 @@ class ConsumerOptions:
     def isolation(self) -> IsolationLevel:
         return ISOLATIONS[self.isolation_level]
 
-    @property
-    def first_start(self) -> Start:
-        return start_of(self.start)
+    def start_at(self, key: Key) -> Start:
+        """Where reading of a partition begins."""
+        return start_of(self.start[key] if isinstance(self.start, Mapping) else self.start)
 
     @property
     def reset(self) -> Start | None:
@@ -264,7 +270,7 @@ class ConsumerArguments(GroupArguments, Generic[ValueT_co, KeyT_co], total=False
     """The same options as keyword arguments, for editors and type checkers."""
 
     assign: Sequence[Key] | None
-    start: GivenStart
+    start: GivenStart | Mapping[Key, GivenStart]
     auto_offset_reset: Literal["none", "earliest", "latest"]
     isolation_level: Literal["read_committed", "read_uncommitted"]
     value_deserializer: Callable[[bytes], ValueT_co] | None
@@ -348,7 +354,12 @@ def _bad_isolation(given: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def _bad_start(start: object) -> list[str]:
+def _bad_start(start: object, assign: object) -> list[str]:
+    if isinstance(start, Mapping):
+        own = assign if isinstance(assign, list | tuple | set | frozenset) else ()
+        if start.keys() != {tuple(one) for one in own if _is_partition(one)}:
+            return ["start: a mapping names exactly the partitions of assign, by their pairs"]
+        return [problem for each in start.values() for problem in _bad_start(each, None)]
     try:
         start_of(start)
     except InvalidConfig as error:

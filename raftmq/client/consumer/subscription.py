@@ -54,13 +54,12 @@ class Subscription:
     ) -> None:
         self._routes, self._random, self._options = routes, random, options
         self._events = events
-        self._start = options.first_start
         self.owner = None if options.group is None else PartitionOwner()
         self.reads_what_is_dealt = not options.assign and options.group is not None
         self._reads_all = not options.assign and options.group is None
         self.states: dict[Key, ConsumedPartition] = {}
         for key in options.assign or ():
-            self._add((key[0], key[1]), self._start)
+            self._add((key[0], key[1]), options.start_at((key[0], key[1])))
         self.topics = tuple(dict.fromkeys([*topics, *(topic for topic, _ in self.states)]))
         self._own = frozenset(self.topics)
         # Number of partitions when the topic was seen first
@@ -153,8 +152,8 @@ class Subscription:
             # Partitions that were added since are read from their beginning, see `start_of_added`.
             is_new = partition >= self._first_counts.get(topic, partition + 1)
             is_new = is_new or self._is_made_anew(topic)
-            start = start_of_added(self._start) if is_new else self._start
-            self._add((topic, partition), start)
+            start = self._options.start_at((topic, partition))
+            self._add((topic, partition), start_of_added(start) if is_new else start)
         return [self.states[key] for key in added]
 
     def _is_made_anew(self, topic: str) -> bool:
@@ -226,10 +225,10 @@ class Subscription:
         assert told.topic_id is not None, "known, and has no id"
         self._first_ids.setdefault(topic, told.topic_id)
         if self._reads_all:  # with `assign` or a group, partitions are given
-            start = self._start if topic in self._untold else start_of_added(self._start)
-            for partition in sorted(told.places):
-                if (topic, partition) not in self.states:
-                    self._add((topic, partition), start)
+            for key in ((topic, partition) for partition in sorted(told.places)):
+                if key not in self.states:
+                    start = self._options.start_at(key)
+                    self._add(key, start if topic in self._untold else start_of_added(start))
 
     def _is_gone(self, state: ConsumedPartition, *, now: float) -> bool:
         """The partition has disappeared, or has not appeared for too long: now it has an error."""

@@ -15,7 +15,7 @@ from raftmq.model import IsolationLevel
 def test_defaults() -> None:
     """The end of the log, and errors where an offset is not there."""
     options = consumer_options(["orders"], {})
-    assert (options.first_start, options.reset) == (FROM_LATEST, None)
+    assert (options.start_at(("orders", 0)), options.reset) == (FROM_LATEST, None)
     assert options.fetch_max_wait_ms == 500
 
 
@@ -32,7 +32,8 @@ def test_where_kafka_has_one_option(word: str) -> None:
     assert (options.start, options.auto_offset_reset) == (word, word)
     given = {"auto_offset_reset": word, "start": 7}
     assert consumer_options(["orders"], given).start == 7
-    assert consumer_options(["orders"], {"auto_offset_reset": "none"}).first_start == FROM_LATEST
+    options = consumer_options(["orders"], {"auto_offset_reset": "none"})
+    assert options.start_at(("orders", 0)) == FROM_LATEST
 
 
 def test_all_that_is_wrong_at_once() -> None:
@@ -56,6 +57,27 @@ def test_an_option_that_is_not_known() -> None:
     """With the one that may be meant."""
     with pytest.raises(TypeError, match=r"consumer: no option 'max_poll_record' \(did you mean"):
         consumer_options(["orders"], {"max_poll_record": 3})
+
+
+def test_a_start_for_each_partition() -> None:
+    given = {("a", 0): 7, ("b", 1): "earliest"}
+    options = consumer_options([], {"assign": [("a", 0), ["b", 1]], "start": given})
+    assert options.start_at(("a", 0)).offset == 7
+    assert options.start_at(("b", 1)) == FROM_EARLIEST
+
+
+@pytest.mark.parametrize(
+    ("assign", "start", "told"),
+    [
+        ([("a", 0)], {}, "a mapping names exactly the partitions of assign"),
+        ([("a", 0)], {("a", 0): 1, ("a", 1): 1}, "a mapping names exactly the partitions"),
+        (None, {("a", 0): 1}, "a mapping names exactly the partitions of assign"),
+        ([("a", 0)], {("a", 0): -1}, "start = -1"),
+    ],
+)
+def test_a_start_that_is_none(assign: Any, start: Any, told: str) -> None:
+    with pytest.raises(InvalidConfig, match=told):
+        consumer_options([] if assign else ["a"], {"assign": assign, "start": start})
 
 
 @pytest.mark.parametrize("name", ["tags", "rack"])
