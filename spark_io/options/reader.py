@@ -61,6 +61,7 @@ SOURCE = (
     "maxTriggerDelay",
     "minPartitions",
     "maxRecordsPerPartition",
+    "minRecordsPerPartition",
     "includeHeaders",
     "includeTags",
 )

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 TRIGGER_DELAY_SECONDS = 900.0  # Spark's default of maxTriggerDelay, 15m
 RETRY_MS, RETRY_MS_MAX = 60_000, 86_400_000  # a minute outlasts a failover; a day at most
 CONTACT_MS = 10_000  # where no broker has answered yet, the address may be wrong
+# Reading so many of 100 B takes a task about as long as beginning it takes Spark. More would take
+# cores from what follows in the same task.
+TASK_RECORDS_MIN = 100_000
 LABEL, LABEL_CHARS_MAX = "spark", 200  # cut, as queries may have names of any length
 Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
 _OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -51,6 +54,7 @@ class SourceOptions:
     max_offsets_per_trigger, min_offsets_per_trigger: records of a microbatch; the latter is waited
         for, but not longer than `max_trigger_delay_seconds`.
     min_partitions, max_records_per_partition: Spark's partitions, that is tasks.
+    min_records_per_partition: ranges with fewer are read by one task, until it has so many.
     include_headers, include_tags: have a column for them.
     client_id: a label for the logs of brokers.
     retry_seconds: how long to retry while a partition has no leader or no broker answers.
@@ -72,6 +76,7 @@ class SourceOptions:
     max_trigger_delay_seconds: float = TRIGGER_DELAY_SECONDS
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
+    min_records_per_partition: int = TASK_RECORDS_MIN
     include_headers: bool = False
     include_tags: bool = False
     client_id: str = LABEL
@@ -91,6 +96,7 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
     bootstrap = bootstrap_of(reader)
     starting, ending = positions(reader, is_stream=is_stream)
     delay = reader.seconds("maxTriggerDelay")
+    least = reader.number("minRecordsPerPartition", low=1)
     retry_ms = reader.number(*RETRY_TIMEOUT, low=1, high=RETRY_MS_MAX)
     found = SourceOptions(
         bootstrap=bootstrap,
@@ -105,6 +111,7 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
         max_trigger_delay_seconds=TRIGGER_DELAY_SECONDS if delay is None else delay,
         min_partitions=reader.number("minPartitions", low=1, high=PARTITION_MAX),
         max_records_per_partition=reader.number("maxRecordsPerPartition", low=1),
+        min_records_per_partition=TASK_RECORDS_MIN if least is None else least,
         include_headers=reader.flag("includeHeaders"),
         include_tags=reader.flag("includeTags"),
         client_id=label_of(reader),

@@ -53,6 +53,7 @@ STREAM = [
     ("minOffsetsPerTrigger", "10", "min_offsets_per_trigger", 10),
     ("minPartitions", "8", "min_partitions", 8),
     ("maxRecordsPerPartition", "500", "max_records_per_partition", 500),
+    ("minRecordsPerPartition", "1", "min_records_per_partition", 1),
     ("includeHeaders", "true", "include_headers", True),
     ("includeTags", "true", "include_tags", True),
     ("retryTimeoutMs", "1500", "retry_seconds", 1.5),
