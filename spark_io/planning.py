@@ -15,7 +15,7 @@ from pyspark.sql.datasource import InputPartition
 from raftmq.errors import InvalidConfig, OffsetOutOfRange
 from spark_io.offsets import flat, name_of, nested
 from spark_io.positions import shown
-from spark_io.ranges import check_loss, ranges, split
+from spark_io.ranges import check_loss, ranges, tasks
 
 if TYPE_CHECKING:
     from spark_io.lookup import Lookup
@@ -28,9 +28,9 @@ logger = logging.getLogger("spark_io")
 
 @dataclass(frozen=True)
 class Split(InputPartition):
-    """The range that one task reads."""
+    """What one task reads, in this order."""
 
-    range: OffsetRange
+    ranges: tuple[OffsetRange, ...]
 
 
 def plan(options: SourceOptions, lookup: Lookup, start: Offsets, end: Offsets) -> list[Split]:
@@ -42,12 +42,13 @@ def plan(options: SourceOptions, lookup: Lookup, start: Offsets, end: Offsets) -
     begins = begins_of(lookup, start, end)
     end = _without_gone(start, end, begins)
     _check_loss(options, check_loss(start, end, begins))
-    pieces = split(
+    planned = tasks(
         ranges(start, end, begins),
+        min_records=options.min_records_per_partition,
         min_partitions=options.min_partitions,
         max_records=options.max_records_per_partition,
     )
-    return [Split(piece) for piece in pieces]
+    return [Split(tuple(each)) for each in planned]
 
 
 def check_left_out(options: SourceOptions, start: Offsets, end: Offsets) -> None:

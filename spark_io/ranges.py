@@ -1,7 +1,9 @@
-"""Offset ranges that the tasks of a query read: gaps by data loss, and how ranges are split. Pure.
+"""Offset ranges that the tasks of a query read: gaps by data loss, and who reads what. Pure.
 
 Ends are exclusive. Invariants: the pieces of a split are the whole of each range, in order, without
-gaps and overlaps; no range is empty.
+gaps and overlaps; no range is empty; a task has one range of a partition at most. What a task reads
+follows from offsets and options alone: not from the size of the cluster, which may differ when a
+microbatch is run again.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING
 from spark_io.offsets import Offsets, first_offsets, flat, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 
 @dataclass(frozen=True, order=True)
@@ -82,6 +84,42 @@ def split(
     if min_partitions is not None and len(pieces) < min_partitions:
         pieces = _spread(pieces, min_partitions)
     return pieces
+
+
+def tasks(
+    whole: Sequence[OffsetRange],
+    *,
+    min_records: int,
+    min_partitions: int | None = None,
+    max_records: int | None = None,
+) -> list[list[OffsetRange]]:
+    """What each task reads, one range after the other.
+
+    Args:
+        min_records: ranges with fewer are read together, until a task has so many.
+        min_partitions, max_records: as `split` has them; they come before `min_records`.
+    """
+    pieces = split(whole, max_records=max_records)
+    if min_partitions is not None and len(pieces) < min_partitions:
+        return [[each] for each in split(pieces, min_partitions=min_partitions)]
+    grouped = _grouped(pieces, min_records, max_records)
+    return grouped if len(grouped) >= (min_partitions or 0) else [[each] for each in pieces]
+
+
+def _grouped(
+    pieces: Iterable[OffsetRange], min_records: int, max_records: int | None
+) -> list[list[OffsetRange]]:
+    """Neighbours together. The last group may stay small."""
+    groups: list[list[OffsetRange]] = []
+    size = min_records  # of the last group: as if there were a full one
+    for each in pieces:
+        is_full = max_records is not None and size + each.size > max_records
+        if size >= min_records or is_full:
+            groups.append([])
+            size = 0
+        groups[-1].append(each)
+        size += each.size
+    return groups
 
 
 def _loss(stopped: int, end: int | None, begin: int) -> str:

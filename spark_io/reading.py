@@ -1,13 +1,16 @@
-"""One Spark task's read: the records of an offset range as Arrow batches, retried during failovers.
+"""One Spark task's read: the records of offset ranges as Arrow batches, retried during failovers.
 
-Invariant: it yields the records of exactly this range that still exist, in order, or raises; with
-`failOnDataLoss=false` records that are gone are skipped, with a warning in the log.
+Invariants: it yields the records of exactly these ranges that still exist, or raises; with
+`failOnDataLoss=false` records that are gone are skipped, with a warning in the log. Ranges come one
+after the other and each in order, whatever brokers answer first: a sink with named producers relies
+on it that a task has the same rows in the same order when it runs again.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from types import NoneType
 from typing import TYPE_CHECKING, Literal
 
@@ -24,12 +27,13 @@ from spark_io.lookup import connected, is_passing, retried
 from spark_io.python_processes import told_in_one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     import pyarrow as pa
 
     from raftmq import sync
     from raftmq.client.consumer.batch import ConsumedBatch
+    from spark_io.offsets import Key
     from spark_io.options.source import SourceOptions
     from spark_io.ranges import OffsetRange
 
@@ -45,146 +49,224 @@ FETCHING = {
 TOPIC_GONE = (UnknownTopicOrPartition, UnknownTopicId)
 NO_CAUSE = (NoneType, *TOPIC_GONE)  # no error, or one of old metadata: ask the brokers anew
 CAUSE_SECONDS = 5.0  # to ask why nothing comes: the task has failed anyway, and others wait for it
-# For records, before the position is checked: a range may end in offsets without records, and each
-# task waits this long then.
+# For records, before the position is checked: a range may end in offsets without records.
 LOOK_SECONDS = 0.02
+# Ranges are fetched once so many records are left before them: their turn must not begin with a
+# wait, and no more than that has to be kept.
+AHEAD_RECORDS = 2 * RECORDS_MAX
 
 logger = logging.getLogger("spark_io")
 
 
-def read_range(
-    options: SourceOptions, asked: OffsetRange, schema: pa.Schema
+def read_ranges(
+    options: SourceOptions, asked: Sequence[OffsetRange], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Raises RaftmqError; see `RangeReader`."""
+    """Raises RaftmqError; see `RangesReader`."""
     bootstrap, client_id, seconds = options.bootstrap, options.client_id, options.retry_seconds
     with (
         told_in_one_line(),
         connected(bootstrap, client_id, seconds, option="retryTimeoutMs") as client,
     ):
-        yield from RangeReader(client, options, asked, schema).batches()
+        yield from RangesReader(client, options, asked, schema).batches()
 
 
-class RangeReader:
-    """Reads one range, with a new consumer after each loss of records.
+class _Reading:
+    """One range, and how far it is read.
+
+    Attributes:
+        position: offset of the next record to yield.
+        held: its next batch, which has come before its turn.
+    """
+
+    def __init__(self, asked: OffsetRange) -> None:
+        self.asked, self.position = asked, asked.start
+        self.held: ConsumedBatch | None = None
+
+    def __str__(self) -> str:
+        return f"{self.asked.topic}-{self.asked.partition}"
+
+    @property
+    def key(self) -> Key:
+        return self.asked.topic, self.asked.partition
+
+    @property
+    def left(self) -> int:
+        return self.asked.end - self.position
+
+
+class RangesReader:
+    """Reads ranges through one consumer: the first one, and those next to it ahead of their turn.
 
     Args:
+        asked: at most one of each partition.
         schema: the columns that are wanted, in order.
     """
 
     def __init__(
-        self, client: sync.Client, options: SourceOptions, asked: OffsetRange, schema: pa.Schema
+        self,
+        client: sync.Client,
+        options: SourceOptions,
+        asked: Sequence[OffsetRange],
+        schema: pa.Schema,
     ) -> None:
-        self._client, self._options = client, options
-        self._asked, self._schema = asked, schema
-        self._position = asked.start
+        self._client, self._options, self._schema = client, options, schema
+        self._readings = {(each.topic, each.partition): _Reading(each) for each in asked}
+        assert len(self._readings) == len(asked), "two ranges of a partition"
+        self._consumer = client.consumer(
+            assign=list(self._readings),
+            start={key: one.position for key, one in self._readings.items()},
+            isolation_level=options.isolation_level,
+            **{**FETCHING, **options.consumer},
+        )
+        self._paused = deque(self._readings.values())  # those whose turn is far away
+        self._fetched: deque[_Reading] = deque()  # the first one is yielded, others are held
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The records of the range that still exist.
+        """The records of the ranges that still exist.
 
         Raises:
-            OffsetOutOfRange: records of the range are gone, and `failOnDataLoss` is true.
+            OffsetOutOfRange: records of a range are gone, and `failOnDataLoss` is true.
             RaftmqError: nothing has come for `retryTimeoutMs`.
         """
-        while self._position < self._asked.end:
+        with self._consumer:
+            self._fetch_ahead()
+            self._pause(self._paused)
+            while self._fetched:
+                yield from self._read(self._fetched[0])
+                self._pause([self._fetched.popleft()])
+                self._resume(self._fetch_ahead())
+
+    def _read(self, one: _Reading) -> Iterator[pa.RecordBatch]:
+        while one.left > 0:
             try:
-                yield from self._read_on()
-            # Retention was faster: skip what is gone and go on with a new consumer, or raise.
+                batch = self._take_held(one) or self._next(one)
+            # Retention was faster: skip what is gone, or raise.
             except OffsetOutOfRange as error:
-                self._lose(error)
-
-    def _read_on(self) -> Iterator[pa.RecordBatch]:
-        with self._new_consumer() as consumer:
-            while self._position < self._asked.end:
-                batch = self._next(consumer)
-                if batch is None:  # `_next` has moved the position to the end
-                    continue
-                self._position = batch.end_offset
-                rows = to_record_batch(
-                    batch, self._schema, start=self._asked.start, end=self._asked.end
+                self._lose(
+                    self._readings.get((error.topic or "", error.partition or 0), one), error
                 )
-                if rows is not None:  # a batch may lie behind the end of the range
-                    yield rows
+                continue
+            if batch is None:  # `_next` has moved the position to the end
+                return
+            one.position = batch.end_offset
+            # What is passed over may have come with the last records: nothing to wait for.
+            if one.left < RECORDS_MAX:
+                self._note_position(one)
+            self._resume(self._fetch_ahead())
+            rows = to_record_batch(batch, self._schema, start=one.asked.start, end=one.asked.end)
+            if rows is not None:  # a batch may lie behind the end of the range
+                yield rows
 
-    def _new_consumer(self) -> sync.Consumer:
-        return self._client.consumer(
-            assign=[(self._asked.topic, self._asked.partition)],
-            start=self._position,
-            isolation_level=self._options.isolation_level,
-            **{**FETCHING, **self._options.consumer},
-        )
+    # -- turns -----------------------------------------------------------------------------
 
-    def _next(self, consumer: sync.Consumer) -> ConsumedBatch | None:
-        """The next batch; None: the range ends in offsets without records (of markers or
+    def _fetch_ahead(self) -> list[_Reading]:
+        """Those that are fetched from now on: the next one, and others whose turn comes soon."""
+        before, added = sum([one.left for one in self._fetched]), []
+        while self._paused and (before < AHEAD_RECORDS or not self._fetched):
+            one = self._paused.popleft()
+            before += one.left
+            added.append(one)
+            self._fetched.append(one)
+        return added
+
+    def _take_held(self, one: _Reading) -> ConsumedBatch | None:
+        held, one.held = one.held, None
+        if held is not None:
+            self._resume([one])
+        return held
+
+    def _hold(self, batch: ConsumedBatch) -> None:
+        """Until its turn; the consumer keeps what it has of the next ones."""
+        one = self._readings[batch.topic, batch.partition]
+        one.held = batch
+        self._pause([one])
+
+    def _pause(self, readings: Collection[_Reading]) -> None:
+        if readings:
+            self._consumer.pause(*[one.key for one in readings])
+
+    def _resume(self, readings: Collection[_Reading]) -> None:
+        if readings:
+            self._consumer.resume(*[one.key for one in readings])
+
+    # -- one range -------------------------------------------------------------------------
+
+    def _next(self, one: _Reading) -> ConsumedBatch | None:
+        """The next batch of the range; None: it ends in offsets without records (of markers or
         of aborted transactions)."""
-        asked, deadline = self._asked, time.monotonic() + self._options.retry_seconds
-        while self._position < asked.end:
+        deadline = time.monotonic() + self._options.retry_seconds
+        while one.left > 0:
             error: RaftmqError | None = None
             try:
-                found = next(consumer.batches(timeout=LOOK_SECONDS), None)
+                found = next(self._consumer.batches(timeout=LOOK_SECONDS), None)
             except RaftmqError as caught:
                 if not is_passing(caught):
                     raise
                 found, error = None, caught  # a failover: try again until the deadline
             if found is not None:
-                return found
-            self._note_position(consumer)
+                if (found.topic, found.partition) == one.key:
+                    return found
+                self._hold(found)
+                continue
+            self._note_position(one)
             if time.monotonic() > deadline:
-                raise self._silence() if isinstance(error, NO_CAUSE) else error
+                raise self._silence(one) if isinstance(error, NO_CAUSE) else error
         return None
 
-    def _note_position(self, consumer: sync.Consumer) -> None:
-        position = consumer.position(self._asked.topic, self._asked.partition)
-        self._position = max(self._position, position or 0)
+    def _note_position(self, one: _Reading) -> None:
+        one.position = max(one.position, self._consumer.position(*one.key) or 0)
 
-    def _silence(self) -> RaftmqError:
+    def _silence(self, one: _Reading) -> RaftmqError:
         """The error after a time-out: the topic may have been deleted or recreated."""
-        asked = self._asked
         what = (
-            f"{asked.topic}-{asked.partition}: nothing has come for "
-            f"{self._options.retry_seconds:g} s (retryTimeoutMs) at offset {self._position} of "
-            f"{asked.start} to {asked.end}"
+            f"{one}: nothing has come for {self._options.retry_seconds:g} s (retryTimeoutMs) at "
+            f"offset {one.position} of {one.asked.start} to {one.asked.end}"
         )
         try:
-            end = self._edge("latest", min(CAUSE_SECONDS, self._options.retry_seconds))
+            end = self._edge(one, "latest", min(CAUSE_SECONDS, self._options.retry_seconds))
         except TOPIC_GONE as gone:
             return OffsetOutOfRange(f"{what}: {gone}")
         except RaftmqError as error:
             return RequestTimedOut(f"{what}: {error}")
-        if end > self._position:  # records exist: the brokers are too slow, or have no leader
+        if end > one.position:  # records exist: the brokers are too slow, or have no leader
             return RequestTimedOut(what)
         why = f"the last one is {end - 1}; was the topic deleted and created again?"
         return OffsetOutOfRange(f"{what}: {why}")
 
-    def _lose(self, error: OffsetOutOfRange) -> None:
+    def _lose(self, one: _Reading, error: OffsetOutOfRange) -> None:
         """Skip the records that are gone, if `failOnDataLoss` is false; else raise."""
-        asked = self._asked
+        asked = one.asked
         if self._options.fail_on_data_loss:  # the client's own advice is not for users of Spark
             raise OffsetOutOfRange(
-                f"{asked.topic}-{asked.partition}: of the offsets {asked.start} to {asked.end} "
-                f"some are gone, from {self._position} on: deleted, or the topic was. "
+                f"{one}: of the offsets {asked.start} to {asked.end} some are gone, from "
+                f"{one.position} on: deleted, or the topic was. "
                 'Read what is left with .option("failOnDataLoss", "false")'
             ) from error
-        end = self._end_of_loss(error)
+        end = self._end_of_loss(one, error)
         logger.warning(
             "data loss: topic=%s partition=%d from=%d to=%d: %s",
-            asked.topic, asked.partition, self._position, end, error,
+            asked.topic, asked.partition, one.position, end, error,
         )  # fmt: skip
-        self._position = end
+        one.position = end
+        if one.left > 0:
+            self._consumer.seek(*one.key, offset=end)
+        else:  # the same error would come again
+            self._pause([one])
 
-    def _end_of_loss(self, error: OffsetOutOfRange) -> int:
+    def _end_of_loss(self, one: _Reading, error: OffsetOutOfRange) -> int:
         """The log start offset, if it is beyond the position; else the end of the range."""
         # After an unclean election other records have these offsets now: read them.
         if isinstance(error, LogTruncation):
-            return self._position
+            return one.position
         try:
-            begin = self._edge("earliest", self._options.retry_seconds)
+            begin = self._edge(one, "earliest", self._options.retry_seconds)
         except TOPIC_GONE:
-            return self._asked.end
-        return min(begin, self._asked.end) if self._position < begin else self._asked.end
+            return one.asked.end
+        return min(begin, one.asked.end) if one.position < begin else one.asked.end
 
-    def _edge(self, at: Literal["earliest", "latest"], seconds_max: float) -> int:
+    def _edge(self, one: _Reading, at: Literal["earliest", "latest"], seconds_max: float) -> int:
         """The start or end of the log, by now."""
-        topic, partition = self._asked.topic, self._asked.partition
+        topic, partition = one.key
         admin = self._client.admin.with_timeout(seconds_max)
         level = self._options.isolation_level
 

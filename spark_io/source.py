@@ -36,7 +36,7 @@ from spark_io.options.source import source_options
 from spark_io.planning import Split, check_order, plan, within_logs
 from spark_io.positions import At, resolve
 from spark_io.python_processes import told_in_one_line
-from spark_io.reading import read_range
+from spark_io.reading import read_ranges
 from spark_io.schema import arrow_schema, ddl
 from spark_io.stream_reader import RefusedReader, StreamReader
 from spark_io.writing import (
@@ -141,7 +141,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Split):  # Spark's own, where the plan has no ranges
             return iter(())
-        return read_range(self._options, partition.range, self._schema)
+        return read_ranges(self._options, partition.ranges, self._schema)
 
 
 # -- Stream writer --------------------------------------------------------------------------------

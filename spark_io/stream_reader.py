@@ -22,7 +22,7 @@ from spark_io.offsets import flat, from_json_dict, is_enough, limited, nested, t
 from spark_io.planning import Split, begins_of, check_left_out, plan
 from spark_io.positions import resolve
 from spark_io.python_processes import told_in_one_line
-from spark_io.reading import read_range
+from spark_io.reading import read_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -92,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Split), "one of those that were planned"
-        return read_range(self._options, partition.range, self._schema)
+        return read_ranges(self._options, partition.ranges, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do: Spark's checkpoint has the query's offsets."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_io.jobs.export_folder import PartitionFolder
-from spark_io.reading import read_range
+from spark_io.reading import read_ranges
 from spark_io.schema import arrow_schema
 
 if TYPE_CHECKING:
@@ -37,14 +37,14 @@ def export_range(root: str, options: SourceOptions, asked: OffsetRange) -> Expor
     """Write the file of one range, unless it exists.
 
     Raises:
-        RaftmqError: see `read_range`.
+        RaftmqError: see `read_ranges`.
         JobError, OSError: see `PartitionFolder.new_file`.
     """
     folder = PartitionFolder(Path(root), asked.topic, asked.partition)
     if folder.file_of(asked).exists():  # an earlier attempt of this task has published it
         return Exported(asked, pq.read_metadata(folder.file_of(asked)).num_rows)
     with folder.new_file(asked) as file:
-        return Exported(asked, write_parquet(file, read_range(options, asked, SCHEMA)))
+        return Exported(asked, write_parquet(file, read_ranges(options, [asked], SCHEMA)))
 
 
 def write_parquet(file: IO[bytes], batches: Iterable[pa.RecordBatch]) -> int:

@@ -48,7 +48,7 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> list[Row]:
 
 
 def rows_in(reader: BatchReader | StreamReader, asked: OffsetRange) -> list[Row]:
-    return rows_of(reader.read(Split(asked)))
+    return rows_of(reader.read(Split((asked,))))
 
 
 def all_rows(reader: BatchReader) -> list[Row]:
@@ -56,7 +56,8 @@ def all_rows(reader: BatchReader) -> list[Row]:
 
 
 def ranges_of(found: Iterable[Any]) -> list[str]:
-    return [str(each.range) for each in found]
+    """Of all tasks."""
+    return [str(one) for each in found for one in each.ranges]
 
 
 def fill(client: sync.Client, topic: str, *counts: int, partition: int = 0) -> None:

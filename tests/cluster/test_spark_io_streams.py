@@ -18,7 +18,7 @@ from tests.cluster.spark_io_here import (
     COLUMNS,
     fill,
     ranges_of,
-    rows_in,
+    rows_of,
     source,
     stream_reader,
 )
@@ -108,7 +108,7 @@ def test_a_microbatch(client: sync.Client, topic: str, stream: Any) -> None:
     [planned] = reader.partitions(start, end)
     away, part = sent_away((reader, planned))
     assert away._lookup._client is None
-    assert rows_in(away, part.range) == [(b"0", 0, 0), (b"1", 0, 1), (b"2", 0, 2)]
+    assert rows_of(away.read(part)) == [(b"0", 0, 0), (b"1", 0, 1), (b"2", 0, 2)]
     reader.commit(end)
     assert step(reader, end) == end
     assert reader.partitions(end, end) == []

@@ -98,7 +98,7 @@ def test_the_leader_dies_while_a_task_reads(
     topic = new_topic(client, request, replicas=3)
     fill(client, topic, *[10] * 30)
     reader = batch_reader(server, topic, **ONE_BY_ONE)
-    batches = iter(reader.read(Split(OffsetRange(topic, 0, 5, 295))))
+    batches = iter(reader.read(Split((OffsetRange(topic, 0, 5, 295),))))
     found = rows_of([next(batches)])
     kill_leader(server, topic)
     found += rows_of(batches)

@@ -45,8 +45,9 @@ class Copy:
     def start(
         self, spark: SparkSession, *, fault: Fault | None = None, **options: str
     ) -> StreamingQuery:
-        """`options` are those of the source."""
-        found = stream(spark, self.bootstrap, self.source, **options)
+        """`options` are those of the source. A task for each partition, unless they say more."""
+        given = {"minRecordsPerPartition": "1", **options}
+        found = stream(spark, self.bootstrap, self.source, **given)
         rows = found.selectExpr("key", self.value)
         if self.is_shuffled:
             rows = rows.repartition(SHUFFLED_TASKS, rand())

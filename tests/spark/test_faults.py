@@ -106,6 +106,17 @@ def test_a_task_that_fails(
     check(client, copy)
 
 
+def test_a_task_of_several_partitions_that_fails(
+    spark: SparkSession, client: sync.Client, make_copy: Callable[[str], Copy]
+) -> None:
+    """It has the same rows in the same order when it runs again: none is there twice."""
+    copy = make_copy("idempotent")
+    fault = Fault("writing", "kill_worker", copy.folder)
+    limits = {"maxOffsetsPerTrigger": str(COUNT_OF_BATCH), "minRecordsPerPartition": "1000"}
+    copy.run(spark, fault=fault, **limits)
+    check(client, copy)
+
+
 @all_deliveries
 def test_a_commit_that_fails(
     spark: SparkSession, client: sync.Client, make_copy: Callable[[str], Copy], delivery: str

@@ -48,7 +48,7 @@ def options(**given: str) -> SourceOptions:
 
 
 def planned(found: list[Split]) -> list[str]:
-    return [str(each.range) for each in found]
+    return [" ".join(map(str, each.ranges)) for each in found]
 
 
 T0, T1 = ("t", 0), ("t", 1)
@@ -56,10 +56,22 @@ START: Offsets = {"t": {0: 10, 1: 5}}
 END: Offsets = {"t": {0: 30, 1: 5}}
 
 
-def test_a_task_for_each_partition_that_has_anything() -> None:
+def test_what_a_task_reads() -> None:
+    """Partitions that have anything."""
     found = plan(options(), logs({T0: 0, T1: 0}), START, END)
-    assert found == [Split(OffsetRange("t", 0, 10, 30))]
+    assert found == [Split((OffsetRange("t", 0, 10, 30),))]
     assert sent_away(found) == found
+
+
+def test_how_many_tasks_follows_from_offsets_and_options() -> None:
+    there, end = logs({T0: 0, T1: 0}), cast("Offsets", {"t": {0: 30, 1: 25}})
+    together = ["t-0[10:30] t-1[5:25]"]
+    assert planned(plan(options(), there, START, end)) == together
+    assert planned(plan(options(minRecordsPerPartition="21"), there, START, end)) == together
+    each = ["t-0[10:30]", "t-1[5:25]"]
+    assert planned(plan(options(minRecordsPerPartition="20"), there, START, end)) == each
+    assert planned(plan(options(minPartitions="2"), there, START, end)) == each
+    assert planned(plan(options(maxRecordsPerPartition="39"), there, START, end)) == each
 
 
 def test_more_tasks() -> None:
@@ -78,7 +90,7 @@ def test_more_tasks() -> None:
 def test_a_partition_that_was_added_begins_where_its_log_does() -> None:
     end: Offsets = {"t": {0: 30, 1: 5, 2: 4}}
     found = plan(options(), logs({T0: 0, T1: 0, ("t", 2): 0}), START, end)
-    assert planned(found) == ["t-0[10:30]", "t-2[0:4]"]
+    assert planned(found) == ["t-0[10:30] t-2[0:4]"]
 
 
 LOSSES = {

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_io.offsets import nested
-from spark_io.ranges import OffsetRange, check_loss, ranges, split
+from spark_io.ranges import OffsetRange, check_loss, ranges, split, tasks
 
 RANGES = st.dictionaries(
     st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 9)),
@@ -124,6 +124,58 @@ def test_about_as_many_pieces_as_wanted(whole: list[OffsetRange], wanted: int) -
         assert pieces == filled
     elif sum(each.size for each in filled) >= wanted * 50:
         assert abs(len(pieces) - wanted) <= len(filled)
+
+
+@pytest.mark.parametrize(
+    ("whole", "min_records", "min_partitions", "max_records", "expected"),
+    [
+        ((5, 5, 5), 1, None, None, [[5], [5], [5]]),
+        ((5, 5, 5, 5), 10, None, None, [[5, 5], [5, 5]]),
+        ((5, 5, 5), 100, None, None, [[5, 5, 5]]),
+        ((6, 6, 6), 10, None, None, [[6, 6], [6]]),
+        ((200, 1, 1, 200), 100, None, None, [[200], [1, 1, 200]]),
+        # What is said of single tasks comes first.
+        ((5, 5, 5, 5), 100, None, 10, [[5, 5], [5, 5]]),
+        ((5, 5, 5, 5), 100, None, 9, [[5], [5], [5], [5]]),
+        ((25, 5), 100, None, 10, [[8], [8], [9], [5]]),
+        ((5, 5, 5, 5), 10, 2, None, [[5, 5], [5, 5]]),
+        ((5, 5, 5, 5), 10, 3, None, [[5], [5], [5], [5]]),
+        ((20, 5), 100, 5, None, [[5], [5], [5], [5], [5]]),
+        ((), 10, 3, None, []),
+    ],
+)
+def test_what_is_read_together(
+    whole: tuple[int, ...],
+    min_records: int,
+    min_partitions: int | None,
+    max_records: int | None,
+    expected: list[list[int]],
+) -> None:
+    found = tasks(
+        of_sizes(*whole),
+        min_records=min_records,
+        min_partitions=min_partitions,
+        max_records=max_records,
+    )
+    assert [[each.size for each in group] for group in found] == expected
+
+
+@given(RANGES, st.integers(1, 500), LIMITS, LIMITS)
+def test_tasks_are_the_pieces_in_order(
+    whole: list[OffsetRange],
+    min_records: int,
+    min_partitions: int | None,
+    max_records: int | None,
+) -> None:
+    """None has two of a partition, and together they are no larger than one may be."""
+    limits = {"min_partitions": min_partitions, "max_records": max_records}
+    found = tasks(whole, min_records=min_records, **limits)
+    pieces = split(whole, **limits)
+    assert [each for group in found for each in group] == pieces
+    assert len(found) >= min(min_partitions or 0, len(pieces))
+    for group in found:
+        assert len({(each.topic, each.partition) for each in group}) == len(group)
+        assert max_records is None or sum(each.size for each in group) <= max_records
 
 
 @pytest.mark.parametrize(

@@ -26,15 +26,16 @@ from raftmq.errors import (
 from raftmq.wire.batch.records import RecordBatch, encode_batch
 from spark_io.options.source import source_options
 from spark_io.ranges import OffsetRange
-from spark_io.reading import FETCHING, RangeReader
+from spark_io.reading import AHEAD_RECORDS, FETCHING, RangesReader
 from spark_io.schema import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from raftmq import sync
+    from spark_io.offsets import Key
 
-SCHEMA = arrow_schema([("offset", "bigint", False)])
+SCHEMA = arrow_schema([("partition", "int", False), ("offset", "bigint", False)])
 
 
 class Silence:
@@ -44,10 +45,10 @@ class Silence:
         self.position = position
 
 
-def records(start: int, end: int) -> ConsumedBatch:
+def records(start: int, end: int, partition: int = 0) -> ConsumedBatch:
     values = [b"v"] * (end - start)
     batch = RecordBatch.decode(encode_batch(values=values, timestamp=1, base_offset=start))
-    return ConsumedBatch("t", 0, [BatchPart(batch, 0, len(values))], high_watermark=100)
+    return ConsumedBatch("t", partition, [BatchPart(batch, 0, len(values))], high_watermark=100)
 
 
 class Script:
@@ -55,19 +56,22 @@ class Script:
 
     Attributes:
         opened: with which arguments.
+        paused: the numbers of partitions that are.
+        sought: partitions and offsets.
     """
 
     def __init__(self, *steps: ConsumedBatch | Silence | RaftmqError, **edges: Any) -> None:
         self._steps, self._edges = list(steps), {"earliest": 0, "latest": 100, **edges}
-        self._position: int | None = None
+        self._positions: dict[int, int | None] = {}
         self.opened: list[dict[str, Any]] = []
+        self.paused: set[int] = set()
+        self.sought: list[tuple[int, int]] = []
         self.admin = self
 
     # A client.
 
     def consumer(self, **arguments: Any) -> Script:
         self.opened.append(arguments)
-        self._position = None
         return self
 
     # Its admin.
@@ -97,22 +101,46 @@ class Script:
         if isinstance(step, RaftmqError):
             raise step
         if isinstance(step, Silence):
-            self._position = step.position
+            self._positions[0] = step.position
         else:
-            self._position = step.end_offset
+            assert step.partition not in self.paused
+            self._positions[step.partition] = step.end_offset
             yield step
 
-    def position(self, _topic: str, _partition: int) -> int | None:
-        return self._position
+    def position(self, _topic: str, partition: int) -> int | None:
+        return self._positions.get(partition)
+
+    def pause(self, *keys: Key) -> None:
+        self.paused |= {partition for _, partition in keys}
+
+    def resume(self, *keys: Key) -> None:
+        self.paused -= {partition for _, partition in keys}
+
+    def seek(self, _topic: str, partition: int, *, offset: int) -> None:
+        self.sought.append((partition, offset))
+
+
+def reader_of(script: Script, *asked: OffsetRange, **given: str) -> RangesReader:
+    base = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", **given}
+    options = source_options(base, is_stream=False)
+    return RangesReader(cast("sync.Client", script), options, asked, SCHEMA)
+
+
+def rows(reader: RangesReader) -> list[tuple[int, int]]:
+    """Partitions and offsets, as they come."""
+    columns = ("partition", "offset")
+    return [
+        row
+        for batch in reader.batches()
+        for row in zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+    ]
 
 
 def read(script: Script, start: int, end: int, **given: str) -> list[int]:
-    """The offsets that come."""
-    base = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", **given}
-    options = source_options(base, is_stream=False)
-    asked = OffsetRange("t", 0, start, end)
-    reader = RangeReader(cast("sync.Client", script), options, asked, SCHEMA)
-    return [offset for batch in reader.batches() for offset in batch.column("offset").to_pylist()]
+    """The offsets of one partition that come."""
+    found = rows(reader_of(script, OffsetRange("t", 0, start, end), **given))
+    assert {partition for partition, _ in found} <= {0}
+    return [offset for _, offset in found]
 
 
 def test_what_is_beyond_the_range_is_cut() -> None:
@@ -121,10 +149,8 @@ def test_what_is_beyond_the_range_is_cut() -> None:
     assert len(script.opened) == 1
 
 
-def test_nothing_is_opened_for_an_empty_range() -> None:
-    script = Script(Silence())
-    assert read(script, 5, 5) == []
-    assert script.opened == []
+def test_an_empty_range() -> None:
+    assert read(Script(Silence()), 5, 5) == []
 
 
 def test_a_range_that_ends_without_records() -> None:
@@ -139,7 +165,7 @@ def test_how_the_consumer_is_opened() -> None:
     assert script.opened == [
         {
             "assign": [("t", 0)],
-            "start": 4,
+            "start": {("t", 0): 4},
             "isolation_level": "read_committed",
             **FETCHING,
         }
@@ -199,7 +225,7 @@ def test_a_log_that_ends_before_the_range() -> None:
     assert read(script, 0, 8, retryTimeoutMs="1", failOnDataLoss="false") == list(range(4))
 
 
-GONE = OffsetOutOfRange("t-0: offset 2 is not there")
+GONE = OffsetOutOfRange("offset 2 is not there").at("t", 0)
 
 
 def test_records_that_are_gone_are_an_error() -> None:
@@ -227,10 +253,84 @@ def test_or_they_are_passed_over(
 
 def test_a_log_that_was_cut_while_it_was_read() -> None:
     """After an unclean election: other records stand there, and are read."""
-    cut = LogTruncation("t-0: cut at 3", offset=3)
+    cut = LogTruncation("cut at 3", offset=3).at("t", 0)
     with pytest.raises(OffsetOutOfRange, match="from 5 on") as caught:
         read(Script(records(0, 5), cut), 0, 8)
     assert caught.value.__cause__ is cut
     script = Script(records(0, 5), cut, records(5, 8))
     assert read(script, 0, 8, failOnDataLoss="false") == list(range(8))
-    assert [opened["start"] for opened in script.opened] == [0, 5]
+    assert script.sought == [(0, 5)]
+
+
+# -- Several ranges -------------------------------------------------------------------------------
+
+
+def in_partition(partition: int, start: int, end: int) -> list[tuple[int, int]]:
+    return [(partition, offset) for offset in range(start, end)]
+
+
+T0, T1, T2 = (OffsetRange("t", partition, 0, 8) for partition in range(3))
+
+
+def test_ranges_come_one_after_the_other() -> None:
+    """Whichever partition answers first: a sink with a name needs the same rows in the same order.
+    What has come too early is kept, and nothing more of that partition is fetched meanwhile."""
+    script = Script(
+        records(0, 5, 1), records(0, 3, 0), records(0, 8, 2), records(3, 8, 0), records(5, 8, 1)
+    )
+    assert rows(reader_of(script, T0, T1, T2)) == [
+        *in_partition(0, 0, 8),
+        *in_partition(1, 0, 8),
+        *in_partition(2, 0, 8),
+    ]
+    assert script.opened[0]["start"] == {("t", 0): 0, ("t", 1): 0, ("t", 2): 0}
+    assert script.paused == {0, 1, 2}
+
+
+def test_a_range_whose_turn_is_far_away_is_not_fetched() -> None:
+    """It would be kept for long, or fetched twice."""
+    large = OffsetRange("t", 0, 0, AHEAD_RECORDS + 10)
+    script = Script(
+        records(0, 5, 0), records(5, 20, 0), records(0, 8, 1), Silence(large.end), records(0, 8, 2)
+    )
+    found = reader_of(script, large, T1, T2).batches()
+    next(found)
+    assert script.paused == {1, 2}
+    next(found)
+    assert script.paused == set()
+    assert [batch.num_rows for batch in found] == [8, 8]
+    assert script.paused == {0, 1, 2}
+
+
+def test_the_end_of_a_range_is_not_waited_for() -> None:
+    """Where a marker came with the last records, the position is behind it."""
+    script = Script(records(0, 7, 0), records(0, 8, 1))
+    script.position = lambda _topic, partition: 8 if partition == 0 else None  # type: ignore[method-assign]
+    assert rows(reader_of(script, T0, T1)) == [*in_partition(0, 0, 7), *in_partition(1, 0, 8)]
+
+
+def test_a_range_that_is_gone_before_its_turn(caplog: pytest.LogCaptureFixture) -> None:
+    """Others are read; and nothing is, where a loss is an error."""
+    gone = OffsetOutOfRange("offset 0 is not there").at("t", 1)
+    steps = [gone, records(0, 8, 0), records(0, 8, 2)]
+    with pytest.raises(OffsetOutOfRange, match="t-1: of the offsets 0 to 8 some are gone"):
+        rows(reader_of(Script(*steps), T0, T1, T2))
+    lossy = {"failOnDataLoss": "false"}
+    with caplog.at_level(logging.WARNING, "spark_io"):
+        found = rows(reader_of(Script(*steps, earliest=20), T0, T1, T2, **lossy))
+    assert found == [*in_partition(0, 0, 8), *in_partition(2, 0, 8)]
+    [warning] = caplog.messages
+    assert "data loss: topic=t partition=1 from=0 to=8" in warning
+    script = Script(gone, records(6, 8, 1), records(0, 8, 0), earliest=6)
+    found = rows(reader_of(script, T0, T1, **lossy))
+    assert found == [*in_partition(0, 0, 8), *in_partition(1, 6, 8)]
+    assert script.sought == [(1, 6)]
+
+
+def test_the_silence_of_a_range_is_told_as_its_own() -> None:
+    script = Script(records(0, 8, 0), Silence(8))
+    with pytest.raises(RequestTimedOut) as caught:
+        rows(reader_of(script, T0, T1, retryTimeoutMs="1"))
+    assert str(caught.value) == (
+        "t-1: nothing has come for 0.001 s (retryTimeoutMs) at offset 0 of 0 to 8"
+    )
