@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from raftmq.wire.batch.arguments import CheckedRecords
-    from raftmq.wire.batch.columns import Key, Value
+    from raftmq.wire.batch.columns import Key, PackedColumn, Value
     from raftmq.wire.batch.directory import Tags
-    from raftmq.wire.batch.header import Account, BytesOrigin
+    from raftmq.wire.batch.header import Account, Buffer, BytesOrigin
     from raftmq.wire.batch.record_headers import Headers
 
 Item = TypeVar("Item")
@@ -164,6 +164,11 @@ class ChunkedContents:
 
     def values(self) -> Sequence[Value]:
         return self._merged(Chunk.values)
+
+    def packed(self, column: PackedColumn) -> Buffer | None:
+        """See `RecordBatch.packed`."""
+        assert self.offset_deltas  # as in `_merged`
+        return self.chunks[0].packed(column) if self._order is None else None
 
     def _merged(self, read: Callable[[Chunk], Sequence[Item]]) -> Sequence[Item]:
         deltas = self.offset_deltas  # first: small, and checked before anything larger is decoded

@@ -20,7 +20,16 @@ from functools import cached_property
 from itertools import accumulate, islice, pairwise
 from operator import lt
 from struct import Struct
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
 
 import msgspec
 from crc32c import crc32c
@@ -39,6 +48,7 @@ if TYPE_CHECKING:
 
 Key = bytes | str | int | None
 Value = bytes | None
+PackedColumn: TypeAlias = Literal["keys", "values"]
 Item = TypeVar("Item")
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
@@ -135,6 +145,13 @@ class Chunk:
     def values(self) -> Sequence[Value]:
         column = self._decode(_VALUES, "values", self.opened.values)
         return column or (None,) * self.entry.record_count
+
+    def packed(self, column: PackedColumn) -> Buffer:
+        """The items as they were sent, msgpack one behind the other, of which nothing but their
+        count is checked; empty for nil.
+        """
+        packed = self.opened.keys if column == "keys" else self.opened.values
+        return packed[self._check_count(column, packed) :] if packed else packed
 
     def headers_at(self, index: int) -> Headers:
         column = self.opened.headers
@@ -261,15 +278,14 @@ class Shifted(Sequence[int]):
     """Absolute numbers, held as their small differences from `base`."""
 
     def __init__(self, base: int, deltas: array[int]) -> None:
-        self._base = base
-        self._deltas = deltas
+        self.base, self.deltas = base, deltas
 
     def __len__(self) -> int:
-        return len(self._deltas)
+        return len(self.deltas)
 
     def __iter__(self) -> Iterator[int]:
-        base = self._base
-        return (base + delta for delta in self._deltas)
+        base = self.base
+        return (base + delta for delta in self.deltas)
 
     @overload
     def __getitem__(self, index: int) -> int: ...
@@ -277,5 +293,5 @@ class Shifted(Sequence[int]):
     def __getitem__(self, index: slice) -> list[int]: ...
     def __getitem__(self, index: int | slice) -> int | list[int]:
         if isinstance(index, slice):
-            return [self._base + delta for delta in self._deltas[index]]
-        return self._base + self._deltas[index]
+            return [self.base + delta for delta in self.deltas[index]]
+        return self.base + self.deltas[index]

@@ -62,6 +62,7 @@ from raftmq.wire.batch.kafka_records import KafkaContents, encode_records
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from raftmq.wire.batch.columns import PackedColumn
     from raftmq.wire.batch.header import Account, BatchHeader, Buffer
     from raftmq.wire.batch.record_headers import Headers
 
@@ -174,6 +175,13 @@ class RecordBatch:
     @cached_property
     def tags(self) -> Sequence[Tags]:
         return self._contents.tags()
+
+    def packed(self, column: PackedColumn) -> Buffer | None:
+        """A column as it was sent: msgpack, one item behind the other, not checked but for their
+        count; empty: of nil only. None: it does not stand there in one piece, or not as msgpack.
+        """
+        contents = self._contents
+        return contents.packed(column) if isinstance(contents, ChunkedContents) else None
 
     def records(self) -> Iterator[Record]:
         columns = (

@@ -6,6 +6,8 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from raftmq.client.consumer.batch import BatchPart, ConsumedBatch
 from raftmq.errors import CorruptRecord
@@ -97,6 +99,60 @@ def test_all_columns() -> None:
         ],
         "tags": [["x"], [], ["x", "y"]],
     }
+
+
+# Of one length, whose bytes are copied as they are, and of others.
+TEXTS = {
+    "one length": [b"abc", b"d\xc4\x03", b"\xc4\x03f"],
+    "none": [b"", b"", b""],
+    "one": [b"abc"],
+    "two lengths": [b"abc", b"de"],
+    "as long in sum": [b"abc", b"a", b"abcde"],
+    "null": [b"abc", None, b"abc"],
+    "nulls": [None, None],
+    "long": [bytes([each]) * 255 for each in range(5)],
+    "longer": [bytes([each]) * 256 for each in range(5)],
+    "on the border": [b"a" * 255, b"a" * 256, b"a" * 255],
+    "longest": [bytes([each]) * 65_536 for each in range(3)],
+}
+
+
+@pytest.mark.parametrize("texts", TEXTS.values(), ids=TEXTS)
+def test_texts_of_any_length(texts: list[bytes | None]) -> None:
+    rows = rows_of(consumed(wire_batch(values=texts, keys=texts)), "value", "key")
+    assert rows == {"value": texts, "key": texts}
+
+
+@pytest.mark.parametrize("second", TEXTS.values(), ids=TEXTS)
+def test_texts_of_two_batches(second: list[bytes | None]) -> None:
+    """Also where a task's range begins or ends within one of them."""
+    first = [b"abc", b"def", b"ghi"]
+    texts = first + second
+    batches = consumed(wire_batch(values=first), wire_batch(3, values=second))
+    for start, end in ((0, len(texts)), (1, len(texts)), (2, len(texts) - 1), (4, 100)):
+        found = rows_of(batches, "value", "offset", start=start, end=end)
+        wanted = {"value": texts[start:end], "offset": [*range(len(texts))][start:end]}
+        assert found == (wanted if wanted["value"] else None)
+
+
+@given(st.lists(st.lists(st.binary(max_size=3), min_size=1, max_size=4), min_size=1, max_size=3))
+def test_texts_of_any_batches(columns: list[list[bytes]]) -> None:
+    wires, base = [], 0
+    for column in columns:
+        wires.append(wire_batch(base, values=column))
+        base += len(column)
+    texts = [text for column in columns for text in column]
+    assert rows_of(consumed(*wires), "value") == {"value": texts}
+
+
+def test_part_of_a_batch() -> None:
+    """As it is handed out where it has more records than a consumer takes at once."""
+    wire = wire_batch(values=[b"a", b"b", b"c", b"d"], timestamps=[1, 2, 3, 4])
+    batch = ConsumedBatch("t", 3, [BatchPart(wire, 1, 3)], high_watermark=OFFSETS_MAX)
+    rows = rows_of(batch, "value", "offset", "timestamp", "timestampType")
+    assert rows is not None
+    assert (rows["value"], rows["offset"]) == ([b"b", b"c"], [1, 2])
+    assert [each.microsecond for each in rows["timestamp"]] == [2000, 3000]
 
 
 def test_records_of_kafka() -> None:

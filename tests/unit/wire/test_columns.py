@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftmq.errors import CorruptRecord
-from raftmq.model import Compression
+from raftmq.model import Compression, RecordFormat
 from raftmq.wire.batch.records import RecordBatch, encode_batch
 from tests.unit.wire.batches import (
     NIL,
@@ -158,3 +158,23 @@ def test_mixed_chunk_whose_tags_are_damaged() -> None:
     with pytest.raises(CorruptRecord, match="tags of record 1: no tags in front"):
         _ = batch.tags[1]
     assert list(RecordBatch.decode(columns_batch(RawChunk(1, NIL, tags=None))).tags) == [()]
+
+
+def test_columns_as_they_were_sent() -> None:
+    """Without the head of the array, whose count is checked; nothing else is."""
+    batch = RecordBatch.decode(encode_batch(values=[b"a", None], keys=["k", 7], timestamp=1))
+    assert bytes(batch.packed("values") or b"") == b"\xc4\x01a\xc0"
+    assert bytes(batch.packed("keys") or b"") == b"\xa1k\x07"
+    absent = RecordBatch.decode(encode_batch(values=[b"a"], timestamp=1))
+    assert bytes(absent.packed("keys") or b"") == b""
+    false_count = RecordBatch.decode(bytes(columns_batch(RawChunk(2, values=b"\x91\xc0"))))
+    with pytest.raises(CorruptRecord, match="not an array of 2 items"):
+        false_count.packed("values")
+
+
+def test_columns_that_do_not_stand_in_one_piece() -> None:
+    """Two chunks whose records alternate, and Kafka's format."""
+    chunks = encode_batch(values=[b"a", b"b"], tags=[["x"], ["y"]], timestamp=1)
+    kafka = encode_batch(values=[b"a"], timestamp=1, record_format=RecordFormat.KAFKA)
+    for data in (chunks, kafka):
+        assert RecordBatch.decode(data).packed("values") is None
