@@ -156,9 +156,11 @@ class Lookup:
         Where an expected one is missing, the broker that answers may lag behind in metadata: its
         answer is believed after some seconds only.
         """
+        # Only a pattern needs them all: a cluster may have thousands, and this is asked often.
+        names = None if self._options.pattern is not None else {topic for topic, _ in expected}
         deadline = time.monotonic() + BEHIND_SECONDS
         while True:
-            topics = self._retried(lambda admin: admin.list_topics())
+            topics = self._retried(lambda admin: admin.list_topics(names))
             counts = {topic.name: topic.partition_count for topic in topics}
             if all(_is_there(counts, key) for key in expected) or time.monotonic() > deadline:
                 return counts

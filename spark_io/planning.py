@@ -33,13 +33,23 @@ class Split(InputPartition):
     ranges: tuple[OffsetRange, ...]
 
 
-def plan(options: SourceOptions, lookup: Lookup, start: Offsets, end: Offsets) -> list[Split]:
+def plan(
+    options: SourceOptions,
+    lookup: Lookup,
+    start: Offsets,
+    end: Offsets,
+    begins: Offsets | None = None,
+) -> list[Split]:
     """Cut what lies between `start` and `end` into tasks.
+
+    Args:
+        begins: of `begins_of`, where it was asked just now.
 
     Raises:
         OffsetOutOfRange: records of it are gone, and `failOnDataLoss` is true.
     """
-    begins = begins_of(lookup, start, end)
+    if begins is None:
+        begins = begins_of(lookup, start, end)
     end = _without_gone(start, end, begins)
     _check_loss(options, check_loss(start, end, begins))
     planned = tasks(

@@ -49,6 +49,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lookup = Lookup(options)
         self._target: Offsets | None = None  # where a query with the trigger availableNow ends
         self._latest: Offsets | None = None
+        # What the next plan needs to know of logs, and of which microbatch.
+        self._begins: tuple[Offsets, Offsets, Offsets] | None = None
         self._triggered_at = time.monotonic()
 
     @told_in_one_line()
@@ -74,21 +76,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = from_json_dict(start)
         end = self._latest = self._ends(begun) if self._target is None else self._target
         check_left_out(self._options, begun, end)
-        if isinstance(limit, ReadAllAvailable):  # a query that runs once does not wait for more
-            return to_json_dict(end)
-        records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        begins = begins_of(self._lookup, begun, end)
-        if self._is_waiting(begun, end, begins):  # an end equal to the start: no microbatch
-            return to_json_dict(begun)
-        self._triggered_at = time.monotonic()
-        return to_json_dict(limited(begun, end, records_max, begins=begins))
+        begins = self._log_starts(begun, end) if end != begun else {}
+        if not isinstance(limit, ReadAllAvailable):  # a query that runs once waits for no more
+            if self._is_waiting(begun, end, begins):  # an end equal to the start: no microbatch
+                return to_json_dict(begun)
+            self._triggered_at = time.monotonic()
+            records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            end = limited(begun, end, records_max, begins=begins)
+        if end != begun:
+            self._begins = begun, end, begins
+        return to_json_dict(end)
 
     def reportLatestOffset(self) -> JsonOffsets | None:
         return None if self._latest is None else to_json_dict(self._latest)
 
     @told_in_one_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return plan(self._options, self._lookup, from_json_dict(start), from_json_dict(end))
+        offsets = from_json_dict(start), from_json_dict(end)
+        begins = None  # out of the checkpoint: of another process
+        if self._begins is not None and self._begins[:2] == offsets:
+            begins = self._begins[2]
+        return plan(self._options, self._lookup, *offsets, begins)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Split), "one of those that were planned"
@@ -104,6 +112,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ends(self, start: Offsets) -> Offsets:
         return nested(self._lookup.latest(self._lookup.keys(known=flat(start))))
+
+    def _log_starts(self, start: Offsets, end: Offsets) -> Offsets:
+        if self._target is not None:  # partitions of which may be gone by now
+            return begins_of(self._lookup, start, end)
+        return nested(self._lookup.earliest(flat(end)))
 
     def _is_waiting(self, start: Offsets, end: Offsets, begins: Offsets) -> bool:
         """Whether to wait for `minOffsetsPerTrigger`; a query with availableNow never does."""

@@ -130,9 +130,13 @@ class Admin:
         """
         self._loop.call(lambda: self._admin.delete_topic(name, missing_ok=missing_ok))
 
-    def list_topics(self) -> tuple[TopicSummary, ...]:
-        """All topics, by name."""
-        return self._loop.call(self._admin.list_topics)
+    def list_topics(self, names: Collection[str] | None = None) -> tuple[TopicSummary, ...]:
+        """All topics, by name.
+
+        Args:
+            names: only those of these that exist. None: all.
+        """
+        return self._loop.call(lambda: self._admin.list_topics(names))
 
     def topic_sizes(self, topics: Collection[str] | None = None) -> dict[str, TopicSize]:
         """How many records and bytes topics have, as the brokers that hold them say at this moment.

@@ -143,9 +143,14 @@ class Admin(GroupCalls, TransactionCalls):
             if not missing_ok:
                 raise
 
-    async def list_topics(self) -> tuple[TopicSummary, ...]:
-        """All topics, by name."""
-        return await topics.list_topics(self._cluster, deadline=self._deadline())
+    async def list_topics(self, names: Collection[str] | None = None) -> tuple[TopicSummary, ...]:
+        """All topics, by name.
+
+        Args:
+            names: only those of these that exist. None: all.
+        """
+        wanted = None if names is None else sorted(checks.check_topics(names))
+        return await topics.list_topics(self._cluster, wanted, deadline=self._deadline())
 
     async def topic_sizes(self, topics: Collection[str] | None = None) -> dict[str, TopicSize]:
         """How many records and bytes topics have, as the brokers that hold them say at this moment.

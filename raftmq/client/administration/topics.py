@@ -41,7 +41,7 @@ from raftmq.errors import (
 )
 from raftmq.model import IsolationLevel
 from raftmq.topic_config import topic_warning
-from raftmq.wire.bodies import ABSENT, PARTITIONS_MAX
+from raftmq.wire.bodies import ABSENT, PARTITIONS_MAX, TOPICS_MAX
 from raftmq.wire.messages.configs import AlterConfigs, ConfigChange, DescribeConfigs
 from raftmq.wire.messages.metadata import Metadata, MetadataReply
 from raftmq.wire.messages.offsets import EARLIEST, ListOffsets, WantedOffset
@@ -329,14 +329,18 @@ async def grow_topic(cluster: Cluster, name: str, total: int, *, deadline: float
     await _wait_usable(cluster, name, what, deadline=deadline)
 
 
-async def list_topics(cluster: Cluster, *, deadline: float) -> tuple[TopicSummary, ...]:
-    """All topics, by name."""
-    reply = await all_metadata(cluster, deadline=deadline)
+async def list_topics(
+    cluster: Cluster, names: Sequence[str] | None = None, *, deadline: float
+) -> tuple[TopicSummary, ...]:
+    """All topics, or those of these that exist, by name."""
+    reply = await all_metadata(cluster, names, deadline=deadline)
     return tuple(_summary(topic) for topic in reply.topics if topic.topic_id is not None)
 
 
-async def all_metadata(cluster: Cluster, *, deadline: float) -> MetadataReply:
-    """The metadata of all topics, from one broker.
+async def all_metadata(
+    cluster: Cluster, names: Sequence[str] | None = None, *, deadline: float
+) -> MetadataReply:
+    """The metadata of all topics, or of these, from one broker.
 
     Its version is at least the newest that was seen, unless no such broker answers for 2 s.
     """
@@ -344,7 +348,7 @@ async def all_metadata(cluster: Cluster, *, deadline: float) -> MetadataReply:
 
     async def attempt(broker_id: int) -> MetadataReply:
         newest_version = cluster.newest_version
-        reply = await _all_pages(cluster, broker_id, deadline=deadline)
+        reply = await _all_pages(cluster, broker_id, names, deadline=deadline)
         # A topic that was just created must be in the list.
         is_behind = reply.metadata_version < newest_version
         if is_behind and anyio.current_time() < fresh_until:
@@ -357,17 +361,22 @@ async def all_metadata(cluster: Cluster, *, deadline: float) -> MetadataReply:
     return await cluster.at_any(attempt, deadline=deadline, repeats=RepeatEffect.HARMLESS)
 
 
-async def _all_pages(cluster: Cluster, broker_id: int, *, deadline: float) -> MetadataReply:
+async def _all_pages(
+    cluster: Cluster, broker_id: int, names: Sequence[str] | None, *, deadline: float
+) -> MetadataReply:
     topics: dict[str, TopicMetadata] = {}
     first: MetadataReply | None = None
     while True:
-        after = next(reversed(topics), "")
-        answer = await cluster.ask(broker_id, Metadata(None, after=after), deadline=deadline)
+        body = Metadata(None, after=next(reversed(topics), ""))
+        if names is not None:
+            rest = names[len(topics) :]
+            body = Metadata(tuple(rest[:TOPICS_MAX]))
+        answer = await cluster.ask(broker_id, body, deadline=deadline)
         page: MetadataReply = answer.body
         known = len(topics)
         topics |= {topic.name: topic for topic in page.topics}
         first = first or page
-        if page.is_complete:  # the last page
+        if page.is_complete and (names is None or len(topics) >= len(names)):  # the last page
             break
         # A faulty broker must not make this loop for ever.
         if len(topics) == known:

@@ -52,13 +52,16 @@ class Behind:
     def __init__(self, *answers: dict[str, int]) -> None:
         self._answers = list(answers)
         self.admin = self
+        self.asked: list[set[str] | None] = []
 
     def with_timeout(self, _seconds: float) -> Behind:
         return self
 
-    def list_topics(self) -> list[TopicSummary]:
+    def list_topics(self, names: set[str] | None) -> list[TopicSummary]:
+        self.asked.append(names)
         counts = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        return [TopicSummary(name, bytes(16), count, 3, 0, 0) for name, count in counts.items()]
+        found = {name: counts[name] for name in counts if names is None or name in names}
+        return [TopicSummary(name, bytes(16), count, 3, 0, 0) for name, count in found.items()]
 
 
 def lookup_of(
@@ -88,6 +91,22 @@ def test_and_believed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert BEHIND_SECONDS <= sum(slept) <= BEHIND_SECONDS + LOOK_SECONDS
     with pytest.raises(UnknownTopicOrPartition, match="no topic 't'"):
         lookup.keys()
+
+
+def test_only_the_topics_that_are_read_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster may have thousands. A pattern needs them all."""
+    there = {"t": 1, "u": 2, "v": 1}
+    for chosen, asked in (
+        ({"subscribe": "t"}, {"t"}),
+        ({"subscribe": "t,u"}, {"t", "u"}),
+        ({"assign": '{"u": [1]}'}, {"u"}),
+        ({"subscribePattern": "[tu]"}, None),
+    ):
+        lookup, _ = lookup_of(monkeypatch, there)
+        given = {"bootstrap": "127.0.0.1:1", **chosen}
+        lookup._options = source_options(given, is_stream=True)
+        lookup.keys()
+        assert cast("Behind", lookup._client).asked == [asked]
 
 
 def test_topics_that_are_not_there() -> None:

@@ -212,6 +212,17 @@ async def test_a_list_in_pages(autojump_clock: MockClock) -> None:
         assert found[0].partition_count == 2
 
 
+async def test_a_list_of_some_topics(autojump_clock: MockClock) -> None:
+    """Also of more than fit into one answer. Those that are not there are left out."""
+    async with open_bureau() as (bureau, admin):
+        for name in ("e", "a", "c", "b"):
+            bureau.world.add_topic(name, 1, 2)
+        found = await admin.list_topics(["e", "x", "a", "t", "e", "b"])
+        assert [topic.name for topic in found] == ["a", "b", "e", "t"]
+        with pytest.raises(TypeError, match="expected a list of names"):
+            await admin.list_topics("e")
+
+
 async def test_a_list_of_a_broker_that_is_behind(autojump_clock: MockClock) -> None:
     """It does not know of a topic that was just made; another one does."""
     async with open_bureau() as (bureau, admin):
