@@ -1,8 +1,8 @@
 """The consumer lag of streaming queries: a listener, `spark.streams.addListener(LagListener())`.
 
-For a source in Python Spark reports the query's offsets and the topics' ends, and no lag: this
-computes it from the two. Invariant: it holds the newest microbatch of each query, and forgets a
-query that has ended.
+For a source in Python Spark reports the query's offsets and the topics' ends, and neither lag nor a
+readable name: this computes both from the two. Invariant: it holds the newest microbatch of each
+query, and forgets a query that has ended.
 """
 
 from __future__ import annotations
@@ -52,6 +52,23 @@ class QueryLag:
     def total(self) -> int:
         return sum(self.partitions.values())
 
+    @property
+    def topics(self) -> list[str]:
+        """What is read, which Spark's description of a source in Python does not say."""
+        return sorted({topic for topic, _ in self.partitions})
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Over all partitions, with the names that Spark's source for Kafka gives them in a query's
+        progress; 0 where there are none.
+        """
+        behind = list(self.partitions.values()) or [0]
+        return {
+            "avgOffsetsBehindLatest": sum(behind) / len(behind),
+            "maxOffsetsBehindLatest": max(behind),
+            "minOffsetsBehindLatest": min(behind),
+        }
+
 
 class LagListener(StreamingQueryListener):
     """Computes a `QueryLag` for each microbatch, and logs it.
@@ -73,8 +90,11 @@ class LagListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         lag = lag_of(event.progress)
         self.lags[lag.query_id] = lag
+        average, most, least = lag.metrics.values()
         logger.info(
-            "lag: query=%s batch=%d records=%d", lag.query_id, lag.batch_id, lag.total
+            "lag: query=%s name=%s topics=%s batch=%d records=%d average=%.1f max=%d min=%d",
+            lag.query_id, lag.query_name or "-", ",".join(lag.topics) or "-", lag.batch_id,
+            lag.total, average, most, least,
         )  # fmt: skip
         if self._on_lag is not None:
             self._on_lag(lag)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 from uuid import UUID
 
@@ -40,6 +41,11 @@ def test_each_partition_counts() -> None:
     lag = lag_of(progress_of(({"a": {"0": 5, "1": 7}}, {"a": {"0": 8, "1": 7}}), name="copy"))
     assert lag == QueryLag(QUERY, "copy", 7, {("a", 0): 3, ("a", 1): 0})
     assert lag.total == 3
+    assert lag.metrics == {
+        "avgOffsetsBehindLatest": 1.5,
+        "maxOffsetsBehindLatest": 3,
+        "minOffsetsBehindLatest": 0,
+    }
 
 
 def test_several_sources_are_one_query() -> None:
@@ -47,21 +53,29 @@ def test_several_sources_are_one_query() -> None:
         progress_of(({"a": {"0": 5}}, {"a": {"0": 8}}), ({"b": {"0": 1}}, {"b": {"0": 2}}))
     )
     assert lag.partitions == {("a", 0): 3, ("b", 0): 1}
+    assert lag.topics == ["a", "b"]
 
 
 @pytest.mark.parametrize(("end", "latest"), [(5, 9), ({"a": {"0": 5}}, None), ("", "0@1")])
 def test_what_is_no_topic_does_not_count(end: Any, latest: Any) -> None:
-    assert lag_of(progress_of((end, latest))).partitions == {}
+    lag = lag_of(progress_of((end, latest)))
+    assert (lag.partitions, lag.topics) == ({}, [])
+    assert set(lag.metrics.values()) == {0}
 
 
 def test_a_log_that_ends_earlier_has_no_lag() -> None:
     assert lag_of(progress_of(({"a": {"0": 9}}, {"a": {"0": 4}}))).total == 0
 
 
-def test_a_listener_knows_the_queries_that_run() -> None:
+def test_a_listener_knows_the_queries_that_run(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[QueryLag] = []
     listener = LagListener(seen.append)
-    listener.onQueryProgress(QueryProgressEvent(progress_of(({"a": {"0": 5}}, {"a": {"0": 8}}))))
+    progress = progress_of(({"a": {"0": 5, "1": 1}}, {"a": {"0": 8, "1": 1}}))
+    with caplog.at_level(logging.INFO, "spark_io.lag"):
+        listener.onQueryProgress(QueryProgressEvent(progress))
+    assert caplog.messages == [
+        f"lag: query={QUERY} name=- topics=a batch=7 records=3 average=1.5 max=3 min=0"
+    ]
     assert list(listener.lags.values()) == seen
     assert [lag.total for lag in seen] == [3]
     listener.onQueryTerminated(QueryTerminatedEvent(UUID(QUERY), UUID(RUN), None, None))
