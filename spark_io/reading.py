@@ -12,7 +12,7 @@ import logging
 import time
 from collections import deque
 from types import NoneType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from raftmq.errors import (
     LogTruncation,
@@ -42,10 +42,12 @@ RECORDS_MAX = 10_000  # of one Arrow batch, as Spark's own are
 # latency of a single record does not matter.
 FETCHING = {
     "max_poll_records": RECORDS_MAX,
-    "max_partition_fetch_bytes": 8 << 20,
     "fetch_max_bytes": 16 << 20,
     "prefetch_bytes": 16 << 20,
 }
+# Bytes of one partition in one answer: what lies behind a small range in a long log is fetched in
+# vain. How large records are is not known; larger ones take more fetches.
+PARTITION_BYTES_MIN, PARTITION_BYTES_MAX, RECORD_BYTES = 64 << 10, 8 << 20, 512
 TOPIC_GONE = (UnknownTopicOrPartition, UnknownTopicId)
 NO_CAUSE = (NoneType, *TOPIC_GONE)  # no error, or one of old metadata: ask the brokers anew
 CAUSE_SECONDS = 5.0  # to ask why nothing comes: the task has failed anyway, and others wait for it
@@ -68,6 +70,12 @@ def read_ranges(
         connected(bootstrap, client_id, seconds, option="retryTimeoutMs") as client,
     ):
         yield from RangesReader(client, options, asked, schema).batches()
+
+
+def _fetching(asked: Sequence[OffsetRange], options: SourceOptions) -> dict[str, Any]:
+    guessed = RECORD_BYTES * max(each.size for each in asked)
+    most = min(max(guessed, PARTITION_BYTES_MIN), PARTITION_BYTES_MAX)
+    return {**FETCHING, "max_partition_fetch_bytes": most, **options.consumer}
 
 
 class _Reading:
@@ -116,7 +124,7 @@ class RangesReader:
             assign=list(self._readings),
             start={key: one.position for key, one in self._readings.items()},
             isolation_level=options.isolation_level,
-            **{**FETCHING, **options.consumer},
+            **_fetching(asked, options),
         )
         self._paused = deque(self._readings.values())  # those whose turn is far away
         self._fetched: deque[_Reading] = deque()  # the first one is yielded, others are held
@@ -178,6 +186,7 @@ class RangesReader:
     def _hold(self, batch: ConsumedBatch) -> None:
         """Until its turn; the consumer keeps what it has of the next ones."""
         one = self._readings[batch.topic, batch.partition]
+        assert one.held is None, "it is paused"
         one.held = batch
         self._pause([one])
 

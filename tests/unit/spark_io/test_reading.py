@@ -26,7 +26,14 @@ from raftmq.errors import (
 from raftmq.wire.batch.records import RecordBatch, encode_batch
 from spark_io.options.source import source_options
 from spark_io.ranges import OffsetRange
-from spark_io.reading import AHEAD_RECORDS, FETCHING, RangesReader
+from spark_io.reading import (
+    AHEAD_RECORDS,
+    FETCHING,
+    PARTITION_BYTES_MAX,
+    PARTITION_BYTES_MIN,
+    RECORD_BYTES,
+    RangesReader,
+)
 from spark_io.schema import arrow_schema
 
 if TYPE_CHECKING:
@@ -168,8 +175,17 @@ def test_how_the_consumer_is_opened() -> None:
             "start": {("t", 0): 4},
             "isolation_level": "read_committed",
             **FETCHING,
+            "max_partition_fetch_bytes": PARTITION_BYTES_MIN,
         }
     ]
+
+
+def test_small_ranges_are_fetched_in_small_pieces() -> None:
+    """What lies behind them in a long log is for others."""
+    for size, most in ((1000, 1000 * RECORD_BYTES), (1_000_000, PARTITION_BYTES_MAX)):
+        script = Script(Silence())
+        reader_of(script, T0, OffsetRange("t", 1, 0, size))
+        assert script.opened[0]["max_partition_fetch_bytes"] == most
 
 
 def test_options_of_the_consumer_come_first() -> None:
