@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from random import Random
-from threading import Thread
+from threading import Thread, get_ident
 
 import pytest
 import trio
@@ -49,18 +49,37 @@ def test_a_loop_in_another_thread_changes_no_order() -> None:
     assert order == order_of("a")
 
 
-def test_loops_in_other_threads_draw_as_they_did() -> None:
+class Watched(Random):
+    """Attributes:
+    drawers: who has drawn: other tests' loops may, too.
+    """
+
+    drawers: set[int]
+
+    def random(self) -> float:
+        self.drawers.add(get_ident())
+        return super().random()
+
+
+def test_loops_in_other_threads_draw_as_they_did(monkeypatch: pytest.MonkeyPatch) -> None:
     """A seed is that of one thread: elsewhere nobody gets the numbers of a simulation."""
-    drawn: list[float] = []
+    others = Watched()
+    others.drawers = set()
+    monkeypatch.setattr(_run, "_r", others)
+    drawn: list[int] = []
+
+    def draw() -> None:
+        _run._r.random()
+        drawn.append(get_ident())
 
     async def draw_elsewhere() -> None:
-        another = Thread(target=lambda: drawn.append(_run._r.random()))
+        another = Thread(target=draw)
         another.start()
         another.join()
 
-    _run._r.seed("others")
     run("a", draw_elsewhere)
-    assert drawn == [Random("others").random()]
+    assert set(drawn) <= others.drawers
+    assert get_ident() not in others.drawers
 
 
 def test_trio_is_left_as_it_was() -> None:
