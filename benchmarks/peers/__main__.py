@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import signal
 import subprocess
 import sys
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +23,12 @@ from rich.console import Console
 from benchmarks.log import folder
 from benchmarks.peers.environment import CHECKOUT, Environment, Unavailable, inherited
 from benchmarks.peers.figures import OWN, SYNCED
+from benchmarks.peers.head import head
 from benchmarks.peers.known import PEERS
 from benchmarks.peers.load import Job
-from benchmarks.peers.page import Outcome, page, show
+from benchmarks.peers.page import PAGE, Outcome, page, show, spark_section, with_spark_section
 from benchmarks.peers.servers import die_with_parent, load_average
-from benchmarks.report import RESULTS, machine
+from benchmarks.report import RESULTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from benchmarks.peers.figures import Figures
     from benchmarks.peers.peer import Cluster, Peer
 
-PAGE = CHECKOUT / "docs/PEERS.md"
 WARM_SECONDS = 2.0  # of warming up where only the client is new
 LOAD_SECONDS_MAX = 300.0
 REASON_SHOWN = 600  # characters
@@ -77,7 +75,7 @@ def main() -> None:
                 failed.append(f"{name}, round {number + 1}: {error!s:.{REASON_SHOWN}}")
                 console.print(f"FAILED {failed[-1]}", style="bold red")
         rounds.append(figures)
-    finish(console, Outcome(head(arguments), versions, skipped, failed, rounds), arguments)
+    finish(console, Outcome(about(arguments), versions, skipped, failed, rounds), arguments)
 
 
 def parse() -> argparse.Namespace:
@@ -151,24 +149,10 @@ def run_load(
 # -- the outcome -------------------------------------------------------------------------------
 
 
-def head(arguments: argparse.Namespace) -> dict[str, Any]:
-    about = machine()
+def about(arguments: argparse.Namespace) -> dict[str, Any]:
     given = ["--peers", ",".join(arguments.peers), "--rounds", str(arguments.rounds)]
     given += ["--scale", f"{arguments.scale:g}", *(["--page"] if arguments.page else [])]
-    return {
-        "command": shlex.join(["python", "-m", "benchmarks.peers", *given]),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "commit": git("rev-parse", "--short", "HEAD"),
-        "rounds": arguments.rounds,
-        "scale": arguments.scale,
-        **{key: about[key] for key in ("cpu", "cores", "python")},
-        "system": about["system"].partition("-")[0],
-    }
-
-
-def git(*arguments: str) -> str:
-    command = ["git", "-C", str(CHECKOUT), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return head("benchmarks.peers", given, rounds=arguments.rounds, scale=arguments.scale)
 
 
 def finish(console: Console, outcome: Outcome, arguments: argparse.Namespace) -> None:
@@ -178,7 +162,7 @@ def finish(console: Console, outcome: Outcome, arguments: argparse.Namespace) ->
     show(console, outcome)
     console.print(f"written to {path}", soft_wrap=True)
     if arguments.page:
-        PAGE.write_text(page(outcome))
+        PAGE.write_text(with_spark_section(page(outcome), spark_section(PAGE.read_text())))
         console.print(f"written to {PAGE}", soft_wrap=True)
 
 

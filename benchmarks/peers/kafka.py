@@ -222,6 +222,7 @@ def _write_settings(folder: Path, node: int, ports: Sequence[int]) -> Path:
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         "log.dirs": folder / str(node),
         "offsets.topic.replication.factor": REPLICAS,
+        "log.segment.delete.delay.ms": 1000,  # files of deleted topics are in nobody's way
     }
     config = folder / f"{node}.properties"
     config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.table import Table
 
+from benchmarks.peers.environment import CHECKOUT
 from benchmarks.peers.figures import CONDITIONS, FIGURES, SYNCED, Row, is_lost, medians, rows, shown
 from benchmarks.peers.known import PEERS
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from benchmarks.peers.figures import Figures
 
+PAGE = CHECKOUT / "docs/PEERS.md"
 HEAD = """\
 # Beside other queues
 
@@ -41,6 +43,7 @@ CONDITIONS_HEAD = """\
 How late a record was sent is part of its latency. Where threads waited for a core for longer than
 they ran (a share above 0.5), latencies say more of the machine than of the peer.
 """
+SPARK_TITLE = "## Spark, beside its connector for Kafka"
 OTHERS_CORES_MAX = 0.3
 PLACE = re.compile(r"\w+://\S+|(?:/[\w.+@-]+){2,}")
 
@@ -91,6 +94,18 @@ def page(outcome: Outcome) -> str:
         synced = kind.synced or "cannot be had: it leaves syncing to the system"
         lines.append(f"| {kind.title} | {_listed(versions)} | {kind.acknowledged} | {synced} |")
     return "\n".join([*lines, ""])
+
+
+def spark_section(text: str) -> str:
+    """Of the page as it is: the last one, which `benchmarks.spark_peers` writes; "" if none."""
+    _, title, section = text.partition(SPARK_TITLE)
+    return title + section
+
+
+def with_spark_section(text: str, section: str) -> str:
+    """The page, that section in the place of the one that it has."""
+    before = text.removesuffix(spark_section(text)).rstrip("\n")
+    return f"{before}\n\n{section}" if section else f"{before}\n"
 
 
 def _public(line: str) -> str:

@@ -161,6 +161,23 @@ def _usage(process: Path) -> Usage:
     return Usage(ticks / TICKS_PER_SECOND, waited_ns / 1e9, resident_pages * PAGE_BYTES / (1 << 20))
 
 
+def tree_cpu_seconds(root: int) -> float:
+    """Of a process and all below it, so far; also of those that have ended and were waited for."""
+    parents, ticks = dict[int, int](), dict[int, int]()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # the process has ended
+            one, fields = int(stat.parent.name), stat.read_text().rpartition(")")[2].split()
+            parents[one] = int(fields[1])
+            ticks[one] = sum(map(int, fields[11:15]))  # utime, stime, and those of children
+    return sum(ticks[one] for one in ticks if _is_below(one, root, parents)) / TICKS_PER_SECOND
+
+
+def _is_below(process: int, root: int, parents: Mapping[int, int]) -> bool:
+    while process != root and process in parents:
+        process = parents[process]
+    return process == root
+
+
 def machine_cpu_seconds() -> float:
     """Of all cores and processes, so far."""
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]

@@ -20,7 +20,8 @@ from benchmarks.spark_parts.made_up import MadeUpSource
 from raftmq import sync
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame
 
@@ -59,19 +60,23 @@ class Bench:
         yield name
         self.client.admin.delete_topic(name)
 
-    @contextmanager
-    def rows(self, size: int, number: int) -> Iterator[DataFrame]:
-        """With columns `key` and `value`, in Spark's memory."""
-        digests = ", ".join(f"sha2(cast(id + {each} as string), 256)" for each in range(2))
-        repeats = -(-size // 128)
-        value = f"cast(substring(repeat(concat({digests}), {repeats}), 1, {size}) as binary)"
-        frame = self.spark.range(0, number, 1, SLOTS).selectExpr(
-            "encode(lpad(cast(id as string), 8, '0'), 'utf-8') as key", f"{value} as value"
-        )
-        frame = frame.cache()
-        frame.write.format("noop").mode("overwrite").save()
-        yield frame
-        frame.unpersist(blocking=True)
+    def rows(self, size: int, number: int) -> AbstractContextManager[DataFrame]:
+        return cached_rows(self.spark, size, number)
+
+
+@contextmanager
+def cached_rows(spark: SparkSession, size: int, number: int) -> Iterator[DataFrame]:
+    """With columns `key`, of 8 digits, and `value`, in Spark's memory."""
+    digests = ", ".join(f"sha2(cast(id + {each} as string), 256)" for each in range(2))
+    repeats = -(-size // 128)
+    value = f"cast(substring(repeat(concat({digests}), {repeats}), 1, {size}) as binary)"
+    frame = spark.range(0, number, 1, SLOTS).selectExpr(
+        "encode(lpad(cast(id as string), 8, '0'), 'utf-8') as key", f"{value} as value"
+    )
+    frame = frame.cache()
+    frame.write.format("noop").mode("overwrite").save()
+    yield frame
+    frame.unpersist(blocking=True)
 
 
 @asynccontextmanager
@@ -89,9 +94,9 @@ async def open_bench(root: Path) -> AsyncIterator[Bench]:
                 spark.stop()
 
 
-def new_session(folder: Path) -> SparkSession:
+def new_session(folder: Path, jars: Sequence[str] = ()) -> SparkSession:
     builder = SparkSession.builder.master(f"local[{SLOTS}]").appName("raftmq benchmark")
-    settings = {**SETTINGS, "spark.local.dir": str(folder / "local")}
+    settings = {**SETTINGS, "spark.local.dir": str(folder / "local"), "spark.jars": ",".join(jars)}
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
