@@ -83,7 +83,7 @@ def show(console: Console, outcome: Outcome) -> None:
 def page(outcome: Outcome) -> str:
     """Markdown."""
     lines = [HEAD.format(**outcome.head)]
-    lines += [f"**{_public(line)}**\n" for line in _warnings(outcome)]
+    lines += [f"**{public(line)}**\n" for line in _warnings(outcome)]
     for title, found in _sections(outcome):
         about = [CONDITIONS_HEAD] if title == CONDITIONS_TITLE else []
         lines += ["", f"## {title}", "", *about, *_markdown(outcome, found)]
@@ -108,7 +108,7 @@ def with_spark_section(text: str, section: str) -> str:
     return f"{before}\n\n{section}" if section else f"{before}\n"
 
 
-def _public(line: str) -> str:
+def public(line: str) -> str:
     """Of one line, without the paths and addresses of this machine."""
     return PLACE.sub("...", " ".join(line.split()))
 

@@ -75,8 +75,10 @@ def cached_rows(spark: SparkSession, size: int, number: int) -> Iterator[DataFra
     )
     frame = frame.cache()
     frame.write.format("noop").mode("overwrite").save()
-    yield frame
-    frame.unpersist(blocking=True)
+    try:
+        yield frame
+    finally:
+        frame.unpersist(blocking=True)
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Spark's source and sink for raftmq beside its own connector for Kafka, in one session and run.
+"""raftmq's source and sink of Spark beside Spark's own connector for Kafka, in one session and run.
 
     python -m benchmarks.spark_peers [sink source copy few empty] [--rounds 3] [--scale 1]
         [--root DIR] [--page]
@@ -134,6 +134,7 @@ def about(
 
 def warnings(found: dict[str, Any]) -> list[str]:
     lines = [f"SKIPPED delivery={one}: the sink does not know it" for one in found["unknown"]]
+    lines += [f"FAILED {name}: {why}" for name, why in found["failed"].items()]
     if found["others_cores"] > OTHERS_CORES_MAX:
         lines.append(
             f"NOT TO BE JUDGED: other processes took {found['others_cores']:.1f} cores. "

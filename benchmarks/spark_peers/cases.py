@@ -253,7 +253,10 @@ def _run_stream(world: World, way: Way, source: str, target: str, limit: int) ->
     """To the end of `source`, with at most so many rows in a microbatch."""
     rows = way.side.read_stream(source, maxOffsetsPerTrigger=str(limit))
     query = _stream(world, way, rows, target).trigger(availableNow=True).start()
-    assert query.awaitTermination(DONE_SECONDS_MAX)
+    try:
+        assert query.awaitTermination(DONE_SECONDS_MAX)
+    finally:
+        query.stop()
     return query
 
 

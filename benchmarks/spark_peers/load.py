@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from benchmarks.spark_peers.cases import Round
 
+    Run = Callable[[], list[Round]]
+
 SIZES = (100, 1024)
 SECTIONS: dict[str, Callable[[World, int, int], list[Round]]] = {
     "sink": cases.sink,
@@ -37,6 +40,7 @@ SECTIONS: dict[str, Callable[[World, int, int], list[Round]]] = {
 }
 LATENCIES: dict[str, Callable[[World], list[Round]]] = {"few": cases.few, "empty": cases.empty}
 CONNECT_MS = 90_000
+REASON_SHOWN = 400  # characters
 
 
 class Job(NamedTuple):
@@ -67,11 +71,30 @@ def main() -> None:
         process_id = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
         world = World(spark, sides, process_id, Path(job.folder), job.rounds, tell)
         began, used = time.monotonic(), others_seconds(world)
-        sections = {name: run() for name, run in chosen(job, world).items()}
+        sections, failed = run_all(chosen(job, world))
         others = (others_seconds(world) - used) / (time.monotonic() - began)
-    found = {"sections": sections, "others_cores": others, "unknown": unknown_deliveries()}
+    found = {
+        "sections": sections,
+        "failed": failed,
+        "others_cores": others,
+        "unknown": unknown_deliveries(),
+    }
     Path(job.outcome).write_text(json.dumps(found))
     spark.stop()
+
+
+def run_all(runs: dict[str, Run]) -> tuple[dict[str, list[Round]], dict[str, str]]:
+    """Rounds, and what was wrong with those that have none, by section."""
+    sections: dict[str, list[Round]] = {}
+    failed: dict[str, str] = {}
+    for name, run in runs.items():
+        tell(name)
+        try:
+            sections[name] = run()
+        except Exception as error:  # the other sections go on, and the page says so
+            traceback.print_exc()
+            failed[name] = f"{error!r:.{REASON_SHOWN}}"
+    return sections, failed
 
 
 def others_seconds(world: World) -> float:
@@ -80,8 +103,8 @@ def others_seconds(world: World) -> float:
     return machine_cpu_seconds() - own - sum(side.cpu_seconds() for side in world.sides)
 
 
-def chosen(job: Job, world: World) -> dict[str, Callable[[], list[Round]]]:
-    runs: dict[str, Callable[[], list[Round]]] = {}
+def chosen(job: Job, world: World) -> dict[str, Run]:
+    runs: dict[str, Run] = {}
     for name in job.sections:
         if name in LATENCIES:
             runs[name] = partial(LATENCIES[name], world)

@@ -70,8 +70,10 @@ class Side(ABC):
         name = f"bench-{self._numbers}"
         self._create(name)
         time.sleep(SETTLE_SECONDS)
-        yield name
-        self._delete(name)
+        try:
+            yield name
+        finally:
+            self._delete(name)
 
     def read(self, topic: str) -> DataFrame:
         """From the beginning to the end, all columns."""

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks.peers.figures import shown
-from benchmarks.peers.page import SPARK_TITLE
+from benchmarks.peers.page import SPARK_TITLE, public
 
 KAFKA, KAFKA_TUNED = "Kafka", "Kafka, tuned"
 # Near the megabyte that a request of Kafka's may have, and time to fill it.
@@ -30,8 +30,8 @@ COLUMNS = ("Spark's CPU", "servers' CPU", "together", "aim")
 SECTION = """\
 {title}
 
-Spark's source and sink for raftmq beside its own connector for Kafka, in one session (`local[2]`)
-and one run. The command, which writes this section anew:
+raftmq's source and sink of Spark beside Spark's own connector for Kafka, in one session
+(`local[2]`) and one run. The command, which writes this section anew:
 
     {command}
 
@@ -41,7 +41,8 @@ Run on {date} at {commit}: {cpu}, {cores} cores, {system}, Python {python}. {ver
 Three brokers and three nodes of Kafka run all the time, and share the cores with Spark; at rest
 they took {at_rest} of a core. Topics have 12 partitions and three replicas, two of which must be in
 sync; `acks=all`, and nothing is synced before. Works take turns. Figures are medians of the rounds;
-in brackets is the median of raftmq's through the connector's in the same round. Tuned: {tuned}.
+in brackets is the median of raftmq's through the connector's in the same round: of the tuned one
+for many rows, as it is for few. Tuned: {tuned}.
 CPU is of Spark with its Python processes, and of the servers of that side.
 """
 
@@ -146,7 +147,7 @@ def _text(cell: Cell) -> str:
 def markdown(outcome: Mapping[str, Any]) -> str:
     """The section of the page."""
     text = [SECTION.format(title=SPARK_TITLE, **outcome["head"])]
-    text += [f"**{line}**\n" for line in outcome["warnings"]]
+    text += [f"**{public(line)}**\n" for line in outcome["warnings"]]
     for title, (head, *rows) in tables(outcome).items():
         bars = "|---" + "|---:" * (len(head) - 2) + "|---|"
         text += [f"### {title}", "", f"| {' | '.join(head)} |", bars]
