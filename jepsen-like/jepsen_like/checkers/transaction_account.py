@@ -25,6 +25,7 @@ from jepsen_like.checkers.transaction_columns import (
     Transaction,
     told_of,
 )
+from jepsen_like.checkers.transaction_listings import OF_VERSIONS, SharedAccount
 from jepsen_like.checkers.transaction_log import marks_of
 from jepsen_like.history.event import Type
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from jepsen_like.checkers.columns import KeyAccount, Read, Send, Value
     from jepsen_like.history.event import Event, Process
 
-OF_TRANSACTIONS = frozenset({"open", "begin", "end", "resolve"})
+OF_TRANSACTIONS = frozenset({"open", "begin", "end", "resolve", *OF_VERSIONS})
 GroupKey: TypeAlias = tuple[str, str]
 
 
@@ -45,7 +46,9 @@ class TransactionAccount:
 
     Attributes:
         owners: by id, in the order in which they began to open it.
-        by_number: all transactions, in the order in which they began.
+        by_number: all transactions, in the order in which they began; each member of a version is
+            one.
+        shared: which of these are committed together.
         stable: the last observation of offsets when no client was left; None: there was none.
         unsettled: ids of commits that were still remembered then.
         group_offsets: what groups had committed at the end; None: nobody asked.
@@ -61,6 +64,7 @@ class TransactionAccount:
         self._keys = keys
         self.owners: dict[str, list[Owner]] = {}
         self.by_number: dict[int, Transaction] = {}
+        self.shared = SharedAccount(self.by_number)
         self.stable: list[tuple[str, int, int]] | None = None
         self.unsettled: list[str] = []
         self.group_offsets: dict[GroupKey, int] | None = None
@@ -80,7 +84,9 @@ class TransactionAccount:
     # -- the pass --------------------------------------------------------------------------
 
     def on_invoke(self, event: Event) -> None:
-        if event.f == "open":
+        if event.f in OF_VERSIONS:
+            self.shared.on_invoke(event)
+        elif event.f == "open":
             owner = Owner(event.process, event.value["id"], event.index)
             self.owners.setdefault(owner.id, []).append(owner)
             self._of_process[event.process] = owner
@@ -91,7 +97,9 @@ class TransactionAccount:
                 one.commit_asked = min(one.commit_asked, event.index)
 
     def on_end(self, began: Event, event: Event) -> None:
-        if event.f == "open":
+        if event.f in OF_VERSIONS:
+            self.shared.on_end(began, event)
+        elif event.f == "open":
             if event.type is Type.OK:
                 self._of_process[event.process].completed = event.index
         elif event.f == "begin":
@@ -159,6 +167,7 @@ class TransactionAccount:
     def end(self, phases: Mapping[str, int], behind: Collection[str]) -> None:
         self.final = phases.get("final", NEVER)
         self.final_keys -= set(behind)
+        self.shared.end()
         self._end_versions()
 
     def _end_versions(self) -> None:
@@ -166,7 +175,7 @@ class TransactionAccount:
         commit as well. If only the other one can be seen, that is how it was.
         """
         attempts: dict[tuple[str, int], list[Transaction]] = defaultdict(list)
-        for one in self.all:
+        for one in self.single:
             if one.version != NO_VERSION and not one.is_aborted:
                 attempts[one.owner.id, one.version].append(one)
         for ones in attempts.values():
@@ -185,6 +194,11 @@ class TransactionAccount:
     @property
     def all(self) -> Iterator[Transaction]:
         return iter(self.by_number.values())
+
+    @property
+    def single(self) -> Iterator[Transaction]:
+        """Those of one producer each."""
+        return (one for one in self.all if not one.is_member)
 
     @cached_property
     def marks(self) -> dict[str, dict[int, Mark]]:

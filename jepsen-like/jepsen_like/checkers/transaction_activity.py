@@ -63,7 +63,7 @@ _WORDS = {
 
 def counts(account: Account) -> TransactionCounts:
     of = account.transactions
-    decided = [one for one in of.all if one.has_effects and (one.is_aborted or one.is_committed)]
+    decided = [one for one in of.single if one.has_effects and (one.is_aborted or one.is_committed)]
     return TransactionCounts(
         decisions=len(decided),
         aborts=sum(one.is_aborted for one in decided),
@@ -76,7 +76,7 @@ def counts(account: Account) -> TransactionCounts:
 
 def _take_overs(account: Account) -> int:
     of, began = account.transactions, dict[object, list[tuple[int, float]]]()
-    for one in of.all:
+    for one in of.single:
         if one.sent:
             began.setdefault(one.owner, []).append((one.sent[0].send.invoked, one.told_at))
     count = 0
@@ -89,7 +89,7 @@ def _take_overs(account: Account) -> int:
 
 
 def _hits_open(account: Account, stroke: Stroke) -> bool:
-    for one in account.transactions.all:
+    for one in account.transactions.single:
         if one.began < stroke.event < one.told_at:
             sent = (s for s in one.sent if s.send.invoked < stroke.event)
             if any(_leader(account.keys[s.key], stroke.event) in stroke.nodes for s in sent):

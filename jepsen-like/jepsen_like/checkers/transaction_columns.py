@@ -83,6 +83,7 @@ class Transaction:
     commit_asked: NEVER: the program did not ask for it, so that it is aborted.
     told: what its client was answered; `told_at`: in this event.
     over_at: from then on its client does nothing for it any more.
+    is_member: of a version of a shared transaction: the commit of that says what became of it.
     """
 
     number: int
@@ -96,6 +97,7 @@ class Transaction:
     told: Told = Told.UNKNOWN
     told_at: float = NEVER
     over_at: float = NEVER
+    is_member: bool = False
 
     @property
     def is_committed(self) -> bool:

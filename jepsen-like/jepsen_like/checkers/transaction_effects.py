@@ -13,6 +13,7 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING
 
+from jepsen_like.checkers import transaction_versions
 from jepsen_like.checkers.finding import Finding, Findings
 from jepsen_like.checkers.transaction_columns import Input
 
@@ -29,6 +30,7 @@ def check(account: Account) -> list[Finding]:
     if of := account.transactions:
         for one in of.all:
             _check_records(of, one, torn, lost)
+        transaction_versions.check_effects(of, torn, lost)
         _check_offsets(of, torn, behind)
         results = _check_results(account, torn, twice)
     return [torn.finding(), lost.finding(), behind.finding(), twice.finding(results_seen=results)]

@@ -4,7 +4,8 @@ An owner is replaced once another one of its id, which began to open after it ha
 `zombie-write` counts transactions that are committed, though a record was sent by their owner when
 it was replaced; `zombie-end` those of which the commit was first asked then. `version-twice` counts
 versions of an id that more than one transaction has committed, or that a client was told to be done
-although nobody can have committed it, or a higher one.
+although nobody can have committed it, or a higher one. Versions of shared transactions, which have
+members in place of owners, are judged by `transaction_versions`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING
 
+from jepsen_like.checkers import transaction_versions
 from jepsen_like.checkers.finding import Finding, Findings
 from jepsen_like.checkers.transaction_columns import NO_VERSION, Told
 
@@ -28,9 +30,10 @@ def check(account: Account) -> list[Finding]:
     )
     of = account.transactions
     for one in of.happened:
-        if one.has_effects:  # else its SDK asked nobody
+        if one.has_effects and not one.is_member:  # else its SDK asked nobody
             _check_zombie(of, one, writes, ends)
     _check_versions(of, versions)
+    transaction_versions.check_fencing(of, ends, versions)
     refused = sum(one.is_aborted and one.commit_asked < one.told_at for one in of.all)
     return [writes.finding(), ends.finding(commits_refused=refused), versions.finding()]
 
@@ -69,7 +72,7 @@ def _replaced(by: Owner | None) -> str:
 def _check_versions(of: TransactionAccount, found: Findings) -> None:
     done: dict[tuple[str, int], list[Transaction]] = defaultdict(list)
     possible: dict[str, int] = defaultdict(lambda: NO_VERSION)
-    for one in of.all:
+    for one in of.single:
         if one.version == NO_VERSION or one.is_aborted:
             continue
         possible[one.owner.id] = max(possible[one.owner.id], one.version)
@@ -78,7 +81,7 @@ def _check_versions(of: TransactionAccount, found: Findings) -> None:
     for (name, version), ones in done.items():
         if len(ones) > 1:
             found.add(partial(_twice_sentence, name, version, ones))
-    for one in of.all:
+    for one in of.single:
         is_told = one.is_done or one.told is Told.BEFORE
         if is_told and one.version > possible[one.owner.id]:
             found.add(partial(_nobody_sentence, one))

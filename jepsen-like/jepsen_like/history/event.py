@@ -51,6 +51,12 @@ A process that uses transactions is one producer with a transaction id, and cons
                "committed", "aborted", or "before": another one had committed the version;
                fail: certainly aborted; info: unknown
     resolve    {"tx"}; ok {"outcome"}: what became of it, asked later
+    join       {"tx", "id", "lineage", "version"}: a member joins a version of a shared transaction,
+               and is a process of its own; ok also {"is_done"}: it was committed before
+    commit-version   {"id", "lineage", "version", "members": [tx, ...], "count"}: the members that
+               count; ok {"is_repeated", "count"}: it is committed, and was before, or by an attempt
+               without an answer; fail: certainly not with these members; info: unknown
+    abort-version    {"id", "lineage", "version"}; ok: nothing of it counts that had joined before
     assign     also "level": "committed" (where there is none) | "uncommitted"
     replica    also "transactional": [[base_offset, producer_id, epoch], ...]: batches in
                transactions; "markers": [[offset, producer_id, epoch, is_commit], ...]

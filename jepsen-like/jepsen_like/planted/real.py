@@ -113,6 +113,11 @@ _ALL = (
         ("duplicate-effect", "torn-transaction", "lost-transaction-offset"),
         _transactions("pause", "kill"),
     ),
+    Bug(
+        transactions.unlisted_member_commits,
+        ("aborted-transaction-read", *HALF),
+        _transactions("kill", seconds=30.0),
+    ),
 )
 
 BUGS = {bug.plant.__name__: bug for bug in _ALL}

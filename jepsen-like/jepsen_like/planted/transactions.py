@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from raftmq.metadata import transactions as outcomes
 from raftmq.metadata.apply import transactions as rules
 from raftmq.partition.replica import Replica
 from raftmq.partition.transactions import Transactions
@@ -56,3 +57,8 @@ def settled_by_deposed_leader(patch: Patch) -> None:
 def offsets_by_old_generation(patch: Patch) -> None:
     """When a commit is decided, nobody compares the generation of its member any more."""
     patch.setattr(rules, "_member_refusal", lambda *_: None)
+
+
+def unlisted_member_commits(patch: Patch) -> None:
+    """A commit is one of all members that have joined."""
+    patch.setattr(outcomes, "is_listed", lambda _numbers, _number: True)

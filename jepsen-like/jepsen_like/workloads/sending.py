@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jepsen_like.workloads.generator import Send
     from raftmq.client.producer.delivery import Delivery
     from raftmq.client.producer.producer import Producer
-    from raftmq.client.transactions.transaction import Transaction
+    from raftmq.client.transactions.sending import TransactionSender
 
 HUNG_SECONDS = 5.0  # beyond delivery_timeout_ms, by when a producer promises an outcome
 
@@ -85,22 +85,23 @@ async def perform_send(
 
 
 async def results_of(
-    bench: Bench, producer: Producer | Transaction, operation: Send
+    bench: Bench, producer: Producer | TransactionSender, operation: Send
 ) -> list[int | RaftmqError]:
     """One for each value. An outcome that is later than promised is unknown, too."""
     results: list[int | RaftmqError] = []
     seconds = bench.settings.delivery_timeout_ms / 1000 + HUNG_SECONDS
     with trio.move_on_after(seconds):
-        for delivery in await _hand_in(bench, producer, operation):
-            results.append(await _result(delivery))  # noqa: PERF401  # kept when time is up
+        for delivery in await hand_in(bench, producer, operation):
+            results.append(await result_of(delivery))  # noqa: PERF401  # kept when time is up
     missing = len(operation.values) - len(results)
     late = OutcomeUnknown(f"hung: no word within {seconds:g} s")
     return results + [late] * missing
 
 
-async def _hand_in(
-    bench: Bench, producer: Producer | Transaction, operation: Send
+async def hand_in(
+    bench: Bench, producer: Producer | TransactionSender, operation: Send
 ) -> list[Delivery | RaftmqError]:
+    """Without a wait for what becomes of it."""
     topic, partition = split_key(operation.key)
     deliveries: list[Delivery | RaftmqError] = []
     for value in operation.values:
@@ -112,7 +113,7 @@ async def _hand_in(
     return deliveries
 
 
-async def _result(delivery: Delivery | RaftmqError) -> int | RaftmqError:
+async def result_of(delivery: Delivery | RaftmqError) -> int | RaftmqError:
     if isinstance(delivery, RaftmqError):
         return delivery
     try:

@@ -1,13 +1,15 @@
 """The transactions workload: owners of transaction ids, one beside and after the other.
 
 Owns the tasks of a run and the topics that it makes. Some owners copy the first topic to the second
-as members of a group; others write to both, some of them with versions. A steady writer and readers
+as members of a group; others write to both, some of them with versions. One id more is shared:
+tasks in several processes write its versions, and drivers commit them. A steady writer and readers
 at both levels use the same partitions; at the end everything is read once more, when nothing is
 open any more.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
@@ -25,6 +27,8 @@ from jepsen_like.workloads.readers import run_reader
 from jepsen_like.workloads.transaction_bench import GROUP, TransactionBench
 from jepsen_like.workloads.transaction_end import look_at_the_end
 from jepsen_like.workloads.transaction_owners import name_of, run_owners
+from jepsen_like.workloads.version_drivers import NAME as SHARED_ID
+from jepsen_like.workloads.version_drivers import run_drivers
 from jepsen_like.workloads.view import LiveView
 from jepsen_like.workloads.watcher import Watcher
 
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from jepsen_like.workloads.bench import Stop
 
 TOPICS, PARTITIONS = 2, 4
+TASK_PROCESSES = 3  # that write versions of the shared transaction
 READERS = (COMMITTED, COMMITTED, UNCOMMITTED)
 TOPIC_SECONDS_MAX = 10.0  # to create a topic in a healthy cluster
 
@@ -43,7 +48,8 @@ TOPIC_SECONDS_MAX = 10.0  # to create a topic in a healthy cluster
 class TransactionsWorkload:
     """
     Args:
-        settings: `processes` is how many ids there are, `rate` that of their blocks together.
+        settings: `processes` is how many ids there are beside the shared one, `rate` that of their
+            blocks together.
     """
 
     name = "transactions"
@@ -106,6 +112,7 @@ class TransactionsWorkload:
     async def run(self, stop: Stop) -> None:
         """Until `stop` is set; then the blocks under way are ended."""
         names = [name_of(place) for place in range(self._settings.processes)]
+        names.append(SHARED_ID)
         async with trio.open_nursery() as nursery:
             start = nursery.start_soon
             start(self._new_watcher().run, stop)
@@ -116,6 +123,7 @@ class TransactionsWorkload:
                 start(self._read, f"reader-{number}", level, stop)
             for place in range(self._settings.processes):
                 start(run_owners, self._shared, place, stop)
+            start(partial(run_drivers, self._shared, stop, process_count=TASK_PROCESSES))
 
     async def final(self) -> None:
         await look_at_the_end(self._bench, self._names)

@@ -56,11 +56,13 @@ async def test_owners_that_are_broken_off_and_replaced_tear_nothing() -> None:
     assert verdict.figures["decisions"] > verdict.figures["aborts"] > 0
     (effects,) = (found for found in verdict.findings if found.name == "duplicate-effect")
     assert effects.figures["results seen"] > 0
+    told = outcomes(recorder.events)
+    assert told["join", "ok"] > told["commit-version", "ok"] > 0
 
 
 def has_all(events: list[Event]) -> bool:
-    """Something was aborted, and results were committed: those of a block that is only on its way
-    are lost with the node.
+    """Something was aborted, a version and results were committed: those of a block that is only on
+    its way are lost with the node.
     """
     copying: set[int | str] = set()  # processes whose present block has sent results
     found: set[tuple[str, bool]] = set()
@@ -72,7 +74,9 @@ def has_all(events: list[Event]) -> bool:
             copying.add(event.process)
         elif event.f == "end" and "outcome" in value:
             found.add((value["outcome"], event.process in copying))
-    return ("committed", True) in found and any(outcome == "aborted" for outcome, _ in found)
+    is_aborted = any(outcome == "aborted" for outcome, _ in found)
+    has_version = outcomes(events)["commit-version", "ok"] > 0
+    return ("committed", True) in found and is_aborted and has_version
 
 
 def has_committed(events: list[Event]) -> bool:
