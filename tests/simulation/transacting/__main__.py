@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.simulation import seeds
 from tests.simulation.brokers.plan import KINDS
 from tests.simulation.brokers.world import SECONDS
-from tests.simulation.transacting.plan import TRANSACTION_KINDS
+from tests.simulation.transacting.plan import MEMBER_KINDS, TRANSACTION_KINDS
 from tests.simulation.transacting.planted_bugs import BUGS
 from tests.simulation.transacting.world import TransactionWorld
 
@@ -29,7 +29,7 @@ def main() -> None:
         BUGS,
         description=__doc__.splitlines()[0],
         seconds=SECONDS,
-        kinds=(*KINDS, *TRANSACTION_KINDS),
+        kinds=(*KINDS, *TRANSACTION_KINDS, *MEMBER_KINDS),
         parents=(options,),
     )
 

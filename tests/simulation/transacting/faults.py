@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.metadata.image import slot_of
+from raftmq.metadata.transactions import outcome_of, transaction_id_of
+from raftmq.model import TransactionOutcome
 from tests.simulation.brokers.examination import replicas_of
 from tests.simulation.brokers.hosts import DIRECTORY
 from tests.simulation.fault_table import by_name
@@ -39,7 +41,7 @@ class TransactionFaults:
         self.faults = by_name(
             self.kill_decider, self.decider_off_brokers, self.pause_decider, self.kill_open,
             self.kill_both, self.power_of_open, self.kill_decided, self.late_metadata,
-            self.still_metadata, self.rot, self.wrong_clock,
+            self.still_metadata, self.rot, self.wrong_clock, self.abort_version,
         )  # fmt: skip
 
     # Who decides
@@ -107,10 +109,9 @@ class TransactionFaults:
 
     def _is_behind(self, host: BrokerHost) -> bool:
         """It has something open that was committed."""
-        rows = self._world.newest_image().transactions.values()
-        committed = {(one.producer_id, one.producer_epoch) for row in rows for one in row.settling}
+        image = self._world.newest_image()
         return any(
-            (one.producer_id, one.producer_epoch) in committed
+            outcome_of(image, one.producer_id, one.producer_epoch) is TransactionOutcome.COMMITTED
             for replica in self._led_by(host)
             for one in replica.open_transactions()
         )
@@ -177,6 +178,20 @@ class TransactionFaults:
         await self._injector.wait(2.0, 10.0)
         host.clock_ahead_ms = 0
 
+    # Who may end what others have open
+
+    async def abort_version(self) -> None:
+        """An operator aborts a version while its members write, or as it is committed."""
+
+        def look() -> bool:
+            rows = self._world.newest_image().transactions.values()
+            return any(row.shared is not None and row.shared.block >= 0 for row in rows)
+
+        if await self._until(look):
+            self._injector.struck("abort_version", "")
+            await trio.sleep(self._random.uniform(0, 0.1))
+            await self._world.programs.abort_version()
+
     # What these are made of
 
     async def _decider(self) -> BrokerHost | None:
@@ -185,7 +200,7 @@ class TransactionFaults:
 
         def look() -> bool:
             image = self._world.newest_image()
-            ids = [image.transaction_ids.get(one) for one in sorted(self._open_producers())]
+            ids = [transaction_id_of(image, one) for one in sorted(self._open_producers())]
             deciders = {image.slots[slot_of(name)].broker_id for name in ids if name is not None}
             found[:] = [host for host in self._world.hosts if host.node_id in deciders]
             return bool(found)

@@ -95,14 +95,16 @@ def views(world: TransactionWorld) -> dict[str, View]:
 
 
 def judge_logs(world: TransactionWorld, known: dict[str, View]) -> None:
-    outcomes = {key: (told, "the metadata") for key, told in world.decisions.known.items()}
+    outcomes: dict[tuple[int, int], tuple[bool, str]] = {}
     for spot in world.spots():
         replicas = replicas_of(world, spot)
         _judge_equal(spot, replicas)
         view = known[str(spot)]
         for one in view.ended:
             key = one.producer_id, one.producer_epoch
-            is_committed, where = outcomes.setdefault(key, (one.is_committed, str(spot)))
+            told = world.decisions.is_committed(*key)
+            first = (one.is_committed, str(spot)) if told is None else (told, "the metadata")
+            is_committed, where = outcomes.setdefault(key, first)
             demand(
                 is_committed == one.is_committed,
                 f"X1: {key} is committed={is_committed} in {where}, and not in {spot}",

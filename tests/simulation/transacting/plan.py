@@ -30,6 +30,7 @@ TRANSACTION_KINDS = (
     "kill_decider", "decider_off_brokers", "pause_decider", "kill_open", "kill_both",
     "power_of_open", "kill_decided", "late_metadata", "still_metadata", "rot", "wrong_clock",
 )  # fmt: skip
+MEMBER_KINDS = ("abort_version",)  # in worlds with a shared transaction
 UNFIT_KINDS = frozenset({*TOPIC_KINDS, *GROUP_KINDS, *TASK_KINDS, "trimmed"})
 GAPS_SECONDS = (0.3, 0.7, 1.5)  # from one fault to the next: what is open is so for a moment
 SEGMENTS = ("1024", "8192", "1000000")  # of the smallest, each transaction spans several
@@ -43,6 +44,8 @@ class TransactionsPlan(NamedTuple):
     reader_count: of readers of committed records, beside one of all records.
     delivery_timeout_ms: a short one lets sends fail, before the time of their transaction is over.
     helper_count: of programs on `raftmq.exactly_once`; 0: there are none.
+    member_processes: in which tasks run that write the versions of a shared transaction; 0: nobody
+        writes any.
     last_epoch: of a producer id, after which its transaction id gets another one.
     changes_max: of the metadata, that brokers remember: who is further behind is not told what
         has changed, as after a snapshot of the quorum.
@@ -58,9 +61,11 @@ class TransactionsPlan(NamedTuple):
     last_epoch: int
     changes_max: int
     helper_count: int
+    member_processes: int
 
 
-def draw_transactions(seed: int) -> TransactionsPlan:
+def draw_transactions(seed: int, wanted: tuple[str, ...] = ()) -> TransactionsPlan:
+    """`wanted`: the faults, if they were chosen."""
     random = Random(f"{seed}/ids")
     request_timeout_ms, delivery_timeout_ms = random.choice(((400, 1200), (2000, 8000)))
     return TransactionsPlan(
@@ -74,7 +79,16 @@ def draw_transactions(seed: int) -> TransactionsPlan:
         last_epoch=random.choice((2, 7, LAST_EPOCH)),
         changes_max=random.choice((0, 2, CHANGES_MAX)),
         helper_count=random.choice((0, 0, 2)),
+        member_processes=_draw_members(seed, wanted),
     )
+
+
+def _draw_members(seed: int, wanted: tuple[str, ...]) -> int:
+    """By a chance of its own: worlds without members are what they were before there were any."""
+    random = Random(f"{seed}/versions")
+    if wanted:
+        return random.choice((2, 3)) if set(wanted) & set(MEMBER_KINDS) else 0
+    return random.choice((0, 0, 2, 3))
 
 
 def draw_transaction_world(seed: int, seconds: float, wanted: tuple[str, ...]) -> Plan:
@@ -92,6 +106,7 @@ def draw_transaction_world(seed: int, seconds: float, wanted: tuple[str, ...]) -
     kinds = tuple(kind for kind in plan.kinds if kind not in UNFIT_KINDS)
     if not wanted:
         kinds += tuple(random.sample(TRANSACTION_KINDS, random.randint(3, 8)))
+        kinds += MEMBER_KINDS if draw_transactions(seed).member_processes else ()
     return plan._replace(
         topics=(topic, topic),
         kinds=kinds or ("kill",),

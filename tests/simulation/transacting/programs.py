@@ -5,7 +5,9 @@ Owns what of a real run is another thing here: networks, clocks, when it stops.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,10 @@ from jepsen_like.workloads.pulse import run_pulses
 from jepsen_like.workloads.readers import run_reader
 from jepsen_like.workloads.transaction_bench import TransactionBench
 from jepsen_like.workloads.transaction_owners import run_owners
+from jepsen_like.workloads.version_drivers import NAME as SHARED_ID
+from jepsen_like.workloads.version_drivers import run_drivers
 from raftmq.client.client import Client
+from raftmq.errors import RaftmqError
 from tests.simulation.brokers.hosts import NAME, now_ms
 from tests.simulation.client_network import ClientNetwork
 from tests.simulation.transacting.helpers import Helper
@@ -108,6 +113,8 @@ class Programs:
             nursery.start_soon(self._read_all, stop)
             for place in range(plan.id_count):
                 nursery.start_soon(run_owners, self._shared, place, stop)
+            if count := plan.member_processes:
+                nursery.start_soon(partial(run_drivers, self._shared, stop, process_count=count))
 
     async def help(self, stop: trio.Event) -> None:
         """Until `stop` is set."""
@@ -115,6 +122,12 @@ class Programs:
             for number in range(self._world.transactions.helper_count):
                 helper = Helper(self._world, self._bench, number, self.input_topic)
                 nursery.start_soon(helper.run, stop)
+
+    async def abort_version(self) -> None:
+        """By an operator, who does not know whether one is open."""
+        async with self._bench.new_client("operator-of-versions") as client:
+            with suppress(RaftmqError):
+                await client.admin.abort_transaction(SHARED_ID)
 
     @property
     def input_topic(self) -> str:

@@ -1,14 +1,19 @@
 """Transactions of real clients in whole brokers, under faults that aim at them (A11.3, A11.4).
 
 All of a transaction that was told committed is there, and nothing of one that was told aborted; no
-reader of committed records ever got anything else; each input of the group has one result; in the
-end nothing is open or unsettled. A failure prints the command that replays it.
+reader of committed records ever got anything else; each input of the group has one result; of a
+version of a shared transaction there is what its commit lists, and nothing that any other member
+has sent; in the end nothing is open or unsettled. A failure prints the command that replays it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from jepsen_like.checkers.transaction_listings import OF_VERSIONS
+from jepsen_like.history.event import Type
 from tests.simulation.seeds import first_line
 from tests.simulation.transacting.world import TransactionWorld, failure
 
@@ -18,6 +23,7 @@ SEEDS = [
     pytest.param(0, marks=pytest.mark.gate),
     *(pytest.param(seed, marks=TEETH) for seed in range(1, 60)),
 ]
+MEMBER_TROUBLES = ("abort_version", "kill_decider", "kill_open", "late_metadata", "isolate")
 SOAK_SEEDS = range(2000, 2400)
 
 
@@ -32,6 +38,14 @@ def test_transactions_survive_their_troubles(seed: int) -> None:
 def test_transactions_survive_many_troubles(seed: int) -> None:
     """The same, longer and in many more worlds."""
     found = failure(seed)
+    assert found is None, found
+
+
+@TEETH
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_versions_of_many_producers_survive_troubles_of_their_own(seed: int) -> None:
+    """Coordinators and leaders die while members write, an operator aborts what they write."""
+    found = failure(seed, seconds=GATE_SECONDS, kinds=MEMBER_TROUBLES)
     assert found is None, found
 
 
@@ -56,3 +70,23 @@ def test_the_troubles_are_troubles() -> None:
     assert sum(world.count("end", "aborted") for world in worlds) >= 4
     assert sum(world.count("open") for world in worlds) >= 8
     assert sum(world.nemesis.counts.total() for world in worlds) >= 3
+
+
+@TEETH
+def test_versions_are_tried_again_and_done_before() -> None:
+    """The same of two worlds with members: what their drivers were told, and their tasks."""
+    seconds = 2 * GATE_SECONDS
+    worlds = [TransactionWorld(seed, seconds=seconds, kinds=MEMBER_TROUBLES) for seed in (0, 1)]
+    told: Counter[tuple[str, Type, bool]] = Counter()
+    for world in worlds:
+        world.play()
+        events = (e for e in world.history.recorder.events if e.f in OF_VERSIONS)
+        for event in events:
+            value = event.value or {}
+            was_before = value.get("is_done") or value.get("is_repeated") or False
+            told[event.f, event.type, was_before] += 1
+    assert told["commit-version", Type.OK, False] >= 8
+    assert told["commit-version", Type.OK, True] >= 1
+    assert told["commit-version", Type.FAIL, False] >= 1
+    assert told["join", Type.OK, False] >= 40
+    assert told["join", Type.OK, True] >= 2

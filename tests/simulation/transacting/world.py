@@ -61,7 +61,7 @@ class TransactionWorld(World):
 
     def __init__(self, seed: int, *, seconds: float = SECONDS, **given: object) -> None:
         super().__init__(seed, seconds=seconds, **given)  # type: ignore[arg-type]
-        self.transactions = draw_transactions(seed)
+        self.transactions = draw_transactions(seed, self._wanted)
         self.machines: set[str] = set()
         self._programs: Programs | None = None
         self.decisions = Decisions(self)
@@ -93,9 +93,14 @@ class TransactionWorld(World):
             f"seed {self.seed}: {self.plan.broker_count} brokers,"
             f" {self.count('end', 'committed')} committed, {self.count('end', 'aborted')} aborted,"
             f" {self.count('resolve')} resolved, {self.count('open')} owners,"
-            f" {self.nemesis.counts.total()} faults,"
+            f"{self._told_versions()} {self.nemesis.counts.total()} faults,"
             f" healed in {self.heal_seconds:.1f} s, {self.end_seconds:.0f} s, {self.digest[:16]}"
         )
+
+    def _told_versions(self) -> str:
+        if not self.transactions.member_processes:
+            return ""
+        return f" {self.count('commit-version')} versions of {self.count('join')} members,"
 
     def count(self, f: str, outcome: str | None = None) -> int:
         """How often something ended well; with which outcome."""
@@ -159,8 +164,11 @@ class TransactionWorld(World):
     async def _wait_commits(self) -> None:
         """All is well: each owner goes on."""
         wanted = self.count("end", "committed") + self.transactions.id_count
+        versions = self.count("commit-version") + bool(self.transactions.member_processes)
         with trio.move_on_after(COMMIT_SECONDS_MAX):
-            while self.count("end", "committed") < wanted:  # noqa: ASYNC110  # of many programs
+            while (  # noqa: ASYNC110  # of many programs
+                self.count("end", "committed") < wanted or self.count("commit-version") < versions
+            ):
                 await trio.sleep(0.2)
             return
         demand(False, "nothing is committed after the repairs")
