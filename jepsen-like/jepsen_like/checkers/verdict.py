@@ -226,8 +226,14 @@ def _transaction_figures(account: Account) -> dict[str, int]:
         return {}
     counts = msgspec.structs.asdict(transaction_activity.counts(account))
     told = {name.replace("_", " "): count for name, count in counts.items()}
-    unknown = sum(not one.is_aborted and not one.is_committed for one in account.transactions.all)
-    return {"transactions": len(account.transactions.by_number), **told, "never told": unknown}
+    of = account.transactions
+    single = list(of.single)
+    unknown = sum(not one.is_aborted and not one.is_committed for one in single)
+    figures = {"transactions": len(single), **told, "never told": unknown}
+    if of.shared.keys:
+        figures["members of versions"] = len(of.shared.keys)
+        figures["versions done"] = len({done.key for done in of.shared.dones})
+    return figures
 
 
 def _group_figures(account: Account) -> dict[str, int]:

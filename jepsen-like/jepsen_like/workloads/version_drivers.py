@@ -252,12 +252,13 @@ class Driver:
     async def _abort(self, name: VersionName) -> None:
         self._notes.invoke("abort-version", name._asdict())
         try:
-            await name.of(self._client).abort()
+            committed = await name.of(self._client).abort()
         except RaftmqError as error:
             kind = Type.FAIL if error.definite else Type.INFO
             self._notes.record(kind, "abort-version", error=error)
         else:
-            self._notes.record(Type.OK, "abort-version", name._asdict())
+            kind = Type.OK if committed is None else Type.FAIL
+            self._notes.record(kind, "abort-version", name._asdict())
 
     async def _crash(self, seconds: float) -> None:
         await trio.sleep(seconds)
