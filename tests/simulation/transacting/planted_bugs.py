@@ -17,6 +17,8 @@ from msgspec.structs import replace
 from jepsen_like.planted import transactions as shared
 from raftmq.broker.transactions.open_transactions import OpenTransactions
 from raftmq.client.transactions.machine import TransactionMachine
+from raftmq.client.transactions.shared import Member, SharedTransaction
+from raftmq.metadata.apply import shared_transactions as versions
 from raftmq.metadata.apply import transactions as rules
 from raftmq.partition.admission import Admission
 from raftmq.partition.storage.aborted_index import AbortedPlan, IndexLost, KnownAborted
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from raftmq.partition.sequences import ProducerState
     from raftmq.partition.storage.segment import Segment
     from raftmq.partition.transactions import OutcomeOf
+    from raftmq.wire.messages.transactions import JoinTransactionReply
     from tests.simulation.planting import Patch
 
 SECONDS = 5.0  # of virtual time for each world
@@ -123,6 +126,67 @@ def snapshot_drops_open_offset(patch: Patch) -> None:
     patch.setattr(Transactions, "restore", restored)
 
 
+# -- Members of versions -----------------------------------------------------------------------
+
+
+def other_lineage_skips(patch: Patch) -> None:
+    """Nobody compares whose versions these are."""
+    refusal = versions._row_refusal
+
+    def refused(name: str, state: TransactionState, lineage: str) -> Any:
+        return refusal(name, state, lineage if state.shared is None else state.shared.lineage)
+
+    patch.setattr(versions, "_row_refusal", refused)
+
+
+def receipts_of_another_block_count(patch: Patch) -> None:
+    """The members that a commit lists are taken for those of the block that is open."""
+    original = versions.end_version
+
+    def of_what_is_open(
+        draft: Draft, command: Any, place: int, end: Any, state: TransactionState | None
+    ) -> Any:
+        open_one = None if state is None else state.shared
+        if open_one is not None and end.version == open_one.open_version and end.producer_id >= 0:
+            end = replace(end, producer_id=open_one.block)
+        return original(draft, command, place, end, state)
+
+    patch.setattr(rules, "end_version", of_what_is_open)
+
+
+def done_version_is_written_again(patch: Patch) -> None:
+    """A task that is told that its version is done writes all the same, under the number that it,
+    or a task beside it, had before."""
+    numbers: dict[Any, JoinTransactionReply] = {}
+    join = SharedTransaction._join
+
+    async def joined(self: SharedTransaction, version: Any, **how: Any) -> JoinTransactionReply:
+        reply = await join(self, version, **how)
+        if not reply.is_done:
+            numbers[version] = reply
+        return numbers.get(version, reply)
+
+    patch.setattr(SharedTransaction, "_join", joined)
+
+
+def commit_before_members_are_acknowledged(patch: Patch) -> None:
+    """A receipt is given out when the block ends, and not when all has been acknowledged; what has
+    not left by then does not leave any more.
+    """
+    leave = Member.__aexit__
+
+    async def early(self: Member, kind: Any, error: Any, traceback: Any) -> None:
+        if error is not None or self.is_done:
+            await leave(self, kind, error, traceback)
+            return
+        receipt = self._machine.receipt(self._producer.statistics.records)
+        gone = RuntimeError("its program has left")
+        await leave(self, type(gone), gone, None)
+        self._receipt = receipt
+
+    patch.setattr(Member, "__aexit__", early)
+
+
 def _by(*kinds: str) -> Case:
     return Case((), kinds, SECONDS)
 
@@ -145,6 +209,11 @@ _CASES = {
     take_over_goes_on_with_what_is_open: _by("kill_open"),
     admits_decided: _by("late_metadata", "still_metadata"),
     snapshot_drops_open_offset: _by("restart_all"),
+    shared.unlisted_member_commits: _by("abort_version"),
+    other_lineage_skips: _by("abort_version"),
+    receipts_of_another_block_count: _by("abort_version"),
+    done_version_is_written_again: _by("abort_version", "kill_decider"),
+    commit_before_members_are_acknowledged: _by("abort_version", "kill_open"),
 }
 BUGS = PlantedBugs(TransactionWorld, _CASES, seeds_file=SEEDS_FILE)
 
