@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("spark_io")
 
+STAYS = "stay"  # what becomes of rows without transactions
+
 
 # -- Batch writer ---------------------------------------------------------------------------------
 # `df.write.format("raftmq")`: tasks send rows, and the driver commits them or checks for dropped
@@ -98,10 +100,11 @@ class BatchWriter(DataSourceArrowWriter):
         """Without transactions acknowledged rows stay in the topic; the same job skips them when
         it is run again.
         """
+        fate = STAYS
         if self._options.is_transactional:
-            abort_version(self._options, self._version)
+            fate = abort_version(self._options, self._version)
         count, _ = counted(messages)
-        logger.warning("failed: job=%s records=%d %s", self._job, count, _fate(self._options))
+        logger.warning("failed: job=%s records=%d %s", self._job, count, fate)
 
     @property
     def _version(self) -> Version:
@@ -178,10 +181,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Without transactions acknowledged rows stay in the topic; the microbatch, run again,
         skips them.
         """
-        if (version := version_of(messages)) is not None:
-            abort_version(self._options, version)
+        version = version_of(messages)
+        fate = STAYS if version is None else abort_version(self._options, version)
         count, _ = counted(messages)
-        logger.warning("failed: batch=%d records=%d %s", batchId, count, _fate(self._options))
+        logger.warning("failed: batch=%d records=%d %s", batchId, count, fate)
 
     def _version(self) -> Version:
         return version_of_microbatch(
@@ -197,11 +200,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
             task.partitionId(),
             transactional_id=self._options.transactional_id,
         )
-
-
-def _fate(options: SinkOptions) -> str:
-    """What becomes of the rows of what has failed."""
-    return "aborted" if options.is_transactional else "stay"
 
 
 def _task() -> TaskContext:

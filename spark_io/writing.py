@@ -26,6 +26,8 @@ from raftmq.errors import (
     RaftmqError,
     ReplayMismatch,
     TransactionAborted,
+    UnknownTransaction,
+    UnsupportedVersion,
 )
 from spark_io.arrow_columns import TopicColumns, columns_of
 from spark_io.lookup import connected, is_passing
@@ -296,7 +298,9 @@ def _open(options: SinkOptions, name: Name, topics: Sequence[str]) -> None:
 # that was dropped does no harm.
 
 
-ABORT_SECONDS = 5.0  # not longer: without it the transaction's timeout does the same
+# In the driver, to reach a broker: as long as a task goes on that has begun; and not long, as
+# without an abort time does the same.
+COMMIT_SECONDS, ABORT_SECONDS = 120.0, 5.0
 
 
 def write_member(
@@ -345,7 +349,10 @@ def commit_version(
     count, _ = counted(messages)
     if not receipts and _is_ephemeral(options, version):  # nobody will ever ask for it again
         return
-    with version_way_out(options, version), connection(options) as client:
+    with (
+        version_way_out(options, version),
+        connected(options.bootstrap, options.client_id, COMMIT_SECONDS) as client,
+    ):
         shared = _shared(client, options, version)
         try:
             # Whoever reads the topic next, as the next step of a program, gets these rows.
@@ -361,14 +368,20 @@ def commit_version(
             logger.warning("rows are passed over: %s", error)
 
 
-def abort_version(options: SinkOptions, version: Version) -> None:
-    """Let nothing of the version count, so that readers need not wait for its end. Best effort."""
+def abort_version(options: SinkOptions, version: Version) -> str:
+    """Let nothing of the version count, so that readers need not wait for its end. Best effort.
+
+    Returns:
+        What becomes of its rows, in a word.
+    """
     try:
         with connected(options.bootstrap, options.client_id, ABORT_SECONDS) as client:
-            _shared(client, options, version).abort()
+            committed = _shared(client, options, version).abort()
     except RaftmqError as error:
         seconds = options.transaction_timeout_ms / 1000
         logger.warning("not aborted, which time does within %g s: error=%s", seconds, error)
+        return "open"
+    return "aborted" if committed is None else "committed"
 
 
 def version_of(messages: Sequence[WriterCommitMessage | None]) -> Version | None:
@@ -452,6 +465,13 @@ _ADVICE = {
         "written twice",
         "run the job again, with the same generation: what was committed is not written twice",
     ),
+    UnknownTransaction: (
+        "{id} was forgotten meanwhile, and nobody knows whether the microbatch was committed: look "
+        "what stands in the topic before the query starts again",
+        "{id} was forgotten meanwhile, and nobody knows whether the job was committed: look what "
+        "stands in the topic before it runs again",
+    ),
+    UnsupportedVersion: ("until then say delivery = idempotent",) * 2,
     ReplayMismatch: (
         "the checkpoint comes from an older copy, or the query was changed over an open "
         "microbatch: give it another checkpointLocation, with startingOffsets behind what it has "

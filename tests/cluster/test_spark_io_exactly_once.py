@@ -182,12 +182,17 @@ def test_a_job(server: Server, topic: str, values: Any) -> None:
         assert len(all_rows(batch_reader(server, topic))) == 100 * times
 
 
-def test_a_job_that_failed(server: Server, topic: str, values: Any) -> None:
+def test_a_job_that_failed(
+    server: Server, topic: str, values: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """Readers do not wait for it."""
     writer = batch_writer(server, topic=topic)
-    writer.abort([write(writer, rows()), None])
     other = batch_writer(server, topic=topic)
-    other.commit([write(other, rows(0, 10))])
+    with caplog.at_level(logging.WARNING, "spark_io"):
+        writer.abort([write(writer, rows()), None])
+        other.commit([write(other, rows(0, 10))])
+        other.abort([])  # as after a commit without an answer
+    assert [each.rpartition(" ")[2] for each in caplog.messages] == ["aborted", "committed"]
     assert values() == ROWS[:10]
 
 

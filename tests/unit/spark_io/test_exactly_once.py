@@ -21,6 +21,8 @@ from raftmq.errors import (
     RaftmqError,
     ReplayMismatch,
     TransactionAborted,
+    UnknownTransaction,
+    UnsupportedVersion,
 )
 from spark_io.names import Version
 from spark_io.options.sink import sink_options
@@ -84,7 +86,7 @@ def test_an_abort_that_nobody_hears(
         of_stream().abort([None], 8)
     said, *others = caplog.messages
     assert said.startswith("not aborted, which time does within 900 s: ")
-    assert others == ["failed: batch=7 records=5 aborted", "failed: batch=8 records=0 aborted"]
+    assert others == ["failed: batch=7 records=5 open", "failed: batch=8 records=0 stay"]
 
 
 def advice(error: RaftmqError, version: Version, *, is_nameless: bool = False) -> str:
@@ -118,6 +120,8 @@ def aborted(reason: str) -> TransactionAborted:
             '.option("transactionTimeoutMs", MILLISECONDS)',
         ),
         (OutcomeUnknown("no answer"), "is not written twice", "with the same generation"),
+        (UnknownTransaction("forgotten"), "before the query starts again", "before it runs again"),
+        (UnsupportedVersion("old"), "delivery = idempotent", "delivery = idempotent"),
         (ReplayMismatch("other rows"), "failOnDataLoss = false", "take a higher generation"),
     ],
 )
