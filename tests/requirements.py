@@ -169,10 +169,7 @@ AREAS: dict[str, dict[str, Requirement]] = {
         "A13.3": Requirement("the loss of any broker leaves the service up"),
         "A14.1": Requirement("a sink of Spark, in batches and streams"),
         "A14.2": Requirement("a source of Spark, with offsets that can be read again"),
-        "A14.3": Requirement(
-            "rows once, though tasks, microbatches and drivers run again",
-            missing="without the condition that rows come again in the same order",
-        ),
+        "A14.3": Requirement("rows once, though tasks, microbatches and drivers run again"),
         "A15": Requirement("a suite of faults, with checkers of histories"),
         "A17.1": Requirement("many producers and consumers at once"),
         "A17.2": Requirement(
