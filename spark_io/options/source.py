@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 TRIGGER_DELAY_SECONDS = 900.0  # Spark's default of maxTriggerDelay, 15m
 RETRY_MS, RETRY_MS_MAX = 60_000, 86_400_000  # a minute outlasts a failover; a day at most
 CONTACT_MS = 10_000  # where no broker has answered yet, the address may be wrong
-# Reading so many of 100 B takes a task about as long as beginning it takes Spark. More would take
-# cores from what follows in the same task.
-TASK_RECORDS_MIN = 100_000
+# A task costs Spark as much CPU as reading 80,000 records of 100 B: with twice as many most of it
+# is reading. Still more would take cores from what follows in the same tasks.
+TASK_RECORDS_MIN = 200_000
 LABEL, LABEL_CHARS_MAX = "spark", 200  # cut, as queries may have names of any length
 Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
 _OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
