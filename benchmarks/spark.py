@@ -1,6 +1,7 @@
 """What Spark's sink and source do against three brokers, in processes of their own on 127.0.0.1.
 
-    python -m benchmarks.spark [sink deliveries source] [--scale 0.1] [--rounds 5] [--root D]
+    python -m benchmarks.spark [sink deliveries source microbatch] [--scale 0.1] [--rounds 5]
+                               [--root D]
 
 Spark is `local[2]`; topics have three replicas, two of which must be in sync, and 12 partitions.
 Everything runs in turns in one session, and ratios are medians of those of the same round. Rows
@@ -17,7 +18,8 @@ have a key of 8 bytes, and lie in Spark's memory before the clock starts.
 Spark's Python workers.
 
 A task of a source in Python takes its time whatever it reads: topics of 2 and of 12 partitions are
-read, which is as many tasks.
+read, the latter also with a task for each partition (`minRecordsPerPartition=1`) and with one for
+each core. `microbatch` has 10 rows in 12 partitions.
 
 Needs `raftmq[spark]` and Java 17.
 """
@@ -33,6 +35,7 @@ import trio
 from benchmarks.report import Report
 from benchmarks.spark_parts.around import open_bench
 from benchmarks.spark_parts.deliveries import bench_deliveries
+from benchmarks.spark_parts.microbatch import bench_microbatch
 from benchmarks.spark_parts.sink import bench_sink
 from benchmarks.spark_parts.source import bench_source
 
@@ -45,6 +48,7 @@ SECTIONS: dict[str, Callable[[Report, Bench, int, int, int], None]] = {
     "sink": bench_sink,
     "deliveries": bench_deliveries,
     "source": bench_source,
+    "microbatch": bench_microbatch,
 }
 SIZES = (100, 1024)
 RECORDS = 1_000_000
@@ -54,7 +58,7 @@ async def run(names: list[str], root: Path, scale: float, rounds: int) -> None:
     async with open_bench(root) as bench:
         for name in names:
             report = Report(f"spark-{name}")
-            for size in SIZES:
+            for size in SIZES[:1] if name == "microbatch" else SIZES:
                 section, count = SECTIONS[name], int(RECORDS * scale)
                 await trio.to_thread.run_sync(section, report, bench, size, count, rounds)
             report.finish()

@@ -30,12 +30,17 @@ def bench_source(report: Report, bench: Bench, size: int, number: int, rounds: i
         works = {
             "parquet": lambda: _into_nothing(bench.spark.read.parquet(path)),
             f"made up, {SLOTS} tasks": lambda: _into_nothing(_made_up(bench, size, number, SLOTS)),
-            f"source, {SLOTS} tasks": lambda: _into_nothing(_topic(bench, few, PAIR)),
+            f"source, {SLOTS} partitions": lambda: _into_nothing(_topic(bench, few, PAIR)),
             "... all columns": lambda: _into_nothing(_topic(bench, few, None)),
             f"made up, {PARTITIONS} tasks": lambda: _into_nothing(
                 _made_up(bench, size, number, PARTITIONS)
             ),
-            f"source, {PARTITIONS} tasks": lambda: _into_nothing(_topic(bench, many, PAIR)),
+            f"source, {PARTITIONS} partitions": lambda: _into_nothing(_topic(bench, many, PAIR)),
+            "... a task for each": lambda: _into_nothing(_topic(bench, many, PAIR, 1)),
+            "... a task for each core": lambda: _into_nothing(
+                # Rather less, so that keys need not be spread evenly.
+                _topic(bench, many, PAIR, number * 9 // (10 * SLOTS))
+            ),
         }
         found = [{name: work() for name, work in works.items()} for _ in range(rounds + 1)][1:]
     _tell(report, size, number, found)
@@ -55,8 +60,12 @@ def _tell(report: Report, size: int, number: int, found: list[Times]) -> None:
         )
 
 
-def _topic(bench: Bench, topic: str, schema: str | None) -> DataFrame:
+def _topic(
+    bench: Bench, topic: str, schema: str | None, task_records_min: int | None = None
+) -> DataFrame:
     reader = bench.spark.read.format("raftmq").option("subscribe", topic)
+    if task_records_min is not None:
+        reader = reader.option("minRecordsPerPartition", task_records_min)
     reader = reader.option("kafka.bootstrap.servers", bench.bootstrap)
     return (reader if schema is None else reader.schema(schema)).load()
 
