@@ -201,7 +201,9 @@ class Settling:
     def _note_changed(self, delta: MetadataDelta, numbers: set[int]) -> None:
         ids = delta.image.transaction_ids
         producer_ids, blocks = delta.transactions()
-        names = {ids.get(key) for key in (*producer_ids, *blocks)}
+        names = {ids.get(key) for key in producer_ids}
+        # The block of a commit that was forgotten is nobody's, while its id may have no other.
+        names.update(ids.get(block) or self._commits.id_of_block(block) for block in blocks)
         if None in names:  # an id left this producer id, or was deleted
             names.update(self._commits.gone(delta.image))
         self._note(delta.image, (name for name in names if name is not None), numbers)

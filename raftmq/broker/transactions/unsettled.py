@@ -19,6 +19,7 @@ from raftmq.metadata.commands import (
     SettledTransaction,
 )
 from raftmq.metadata.image import MEMBERS_MAX, slot_of
+from raftmq.metadata.transactions import MEMBER_EPOCH
 from raftmq.wire.bodies import PARTITIONS_MAX
 from raftmq.wire.messages.transactions import (
     SETTLED_MAX,
@@ -136,6 +137,10 @@ class UnsettledCommits:
         for transaction in known:
             del self._names[transaction]
         return known
+
+    def id_of_block(self, block: int) -> str | None:
+        """Whose commit of that block is known here."""
+        return self._names.get((block, MEMBER_EPOCH))
 
     def gone(self, image: MetadataImage) -> list[str]:
         """Ids that are known here and not in the image."""

@@ -11,6 +11,7 @@ from raftmq.broker.transactions.joins import JoinBatch, JoinEntry
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply.transaction_checks import JOINS_MAX
 from raftmq.metadata.commands import (
+    ForgetSettled,
     JoinOutcome,
     JoinTransactions,
     TransactionJoin,
@@ -85,6 +86,15 @@ async def test_an_unsettled_version_is_kept(autojump_clock: MockClock) -> None:
         row = here.row()
         assert row is not None
         assert [one.producer_id for one in row.settling] == [member.block]
+
+
+async def test_a_version_at_rest_is_forgotten_once(autojump_clock: MockClock) -> None:
+    """Its block is nobody's then: the coordinator knows whose it was."""
+    async with transacting() as here:
+        member = await joined(here)
+        await here.ask(commit_of(member.block))
+        await trio.sleep(60.0)
+        assert len(here.log(ForgetSettled)) == 1
 
 
 async def test_what_is_in_line_together_is_one_command(autojump_clock: MockClock) -> None:
