@@ -47,6 +47,7 @@ SETTLED_SECONDS_MAX = MEMBER_TIMEOUT_MS / 1000 + 10.0
 FORBIDDEN_WORDS = ("decided transactions were still open",)
 # For helpers to read on: a dead member's session, a dead transaction, and its producer's next one.
 HELPED_SECONDS_MAX = 60.0
+STILL_SECONDS, PROPOSED_MAX = 5.0, 3  # some commands come by the clock
 ENDED_SECONDS = 3.0  # for brokers to notice that the last readers are gone
 
 
@@ -191,6 +192,7 @@ class TransactionWorld(World):
         self.history.take_rest()
         await self.programs.read_everything()
         await trio.sleep(ENDED_SECONDS)
+        await self._judge_still()
         self.history.take_replicas()
         known = self.views()
         judge_logs(self, known)
@@ -198,6 +200,13 @@ class TransactionWorld(World):
         if self.transactions.helper_count:
             judge_results(self, self.programs.input_topic, known)
         judge_rest(self)
+
+    async def _judge_still(self) -> None:
+        """When nobody does anything, nothing is proposed again and again."""
+        before = self.newest_image().version
+        await trio.sleep(STILL_SECONDS)
+        count = self.newest_image().version - before
+        demand(count <= PROPOSED_MAX, f"at rest {count} commands in {STILL_SECONDS} s")
 
     async def _wait_settled(self) -> None:
         """X5: what clients have left behind is over in all logs, and forgotten."""
