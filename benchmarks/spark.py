@@ -14,8 +14,8 @@ have a key of 8 bytes, and lie in Spark's memory before the clock starts.
                Spark
     parquet    the same rows as files, uncompressed, and read from there by two tasks
 
-`deliveries` writes the same rows with each value of the option `delivery`; CPU time is that of
-Spark's Python workers.
+`deliveries` writes the same rows with each value of the option `delivery`, in turns; CPU time is
+that of Spark's Python workers. Then it copies a topic in microbatches of a few rows.
 
 A task of a source in Python takes its time whatever it reads: topics of 2 and of 12 partitions are
 read, the latter also with a task for each partition (`minRecordsPerPartition=1`) and with one for
