@@ -34,7 +34,7 @@ from tests.simulation.replication.messages import Failed, OutOfRange, Records
 from tests.simulation.transactions.replica import header_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from raftmq.metadata.commands import AnyResult, PartitionId
     from raftmq.model import TransactionOutcome
@@ -174,7 +174,9 @@ class Leading:
             self.process.checks.on_marker(self, record)
             self._append(record)
 
-    def is_settled(self, leader_epoch: int, producer_id: int, producer_epoch: int) -> bool:
+    def is_settled(
+        self, leader_epoch: int, producer_ids: Sequence[int], producer_epoch: int
+    ) -> bool:
         """As `Replica.is_settled`."""
         if leader_epoch != self.leader_epoch:
             is_over = leader_epoch < self.leader_epoch
@@ -182,7 +184,7 @@ class Leading:
         if not self.rules.is_established:
             raise OffsetNotAvailable("what is committed is not known yet")
         return self.log.transactions.is_ended(
-            producer_id, producer_epoch, self.rules.high_watermark
+            producer_ids, producer_epoch, self.rules.high_watermark
         )
 
     # Followers

@@ -123,7 +123,7 @@ def settled_in_another_epoch() -> None:
     assert deposed.process.roles.get(stage.key) is deposed
     for role in (deposed, leading):
         try:
-            is_settled = role.is_settled(leading.leader_epoch, 7, 0)
+            is_settled = role.is_settled(leading.leader_epoch, [7], 0)
         except RaftmqError:
             is_settled = False
         assert not is_settled, f"the leader of epoch {role.leader_epoch} says that it is settled"

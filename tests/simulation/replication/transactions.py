@@ -245,7 +245,7 @@ class Transactions:
         if role.process.roles.get(role.key) is not role:
             return
         try:
-            is_settled = role.is_settled(leader_epoch, commit.producer_id, commit.producer_epoch)
+            is_settled = role.is_settled(leader_epoch, [commit.producer_id], commit.producer_epoch)
         except RaftmqError:
             return
         if is_settled and self.has_coordinator(name):
