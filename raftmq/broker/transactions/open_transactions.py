@@ -21,7 +21,8 @@ NOBODY: frozenset[int] = frozenset()
 
 class OpenTransactions:
     def __init__(self) -> None:
-        self._partitions: dict[int, set[PartitionKey]] = {}  # by producer id
+        # By producer id; in one order in every process, which sets of bytes have not.
+        self._partitions: dict[int, dict[PartitionKey, None]] = {}
         # The producer ids of it, by what would be their block of members.
         self._blocks: dict[int, set[int]] = {}
         self._producers: dict[PartitionKey, set[int]] = {}
@@ -36,7 +37,7 @@ class OpenTransactions:
         known = self._producers.get(key, NOBODY)
         for producer_id in known - producer_ids:
             partitions = self._partitions[producer_id]
-            partitions.discard(key)
+            partitions.pop(key, None)
             if not partitions:
                 self._remove(producer_id)
         for producer_id in producer_ids - known:
@@ -47,7 +48,7 @@ class OpenTransactions:
             self._producers.pop(key, None)
 
     def _add(self, producer_id: int, key: PartitionKey) -> None:
-        self._partitions.setdefault(producer_id, set()).add(key)
+        self._partitions.setdefault(producer_id, {})[key] = None
         self._blocks.setdefault(block_of(producer_id), set()).add(producer_id)
 
     def _remove(self, producer_id: int) -> None:
