@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.errors import RaftmqError
+from raftmq.metadata.image import MEMBERS_MAX
+from raftmq.metadata.transactions import MEMBER_EPOCH
 from raftmq.partition.admission import Admission, EarlierTransactionDecided
 from raftmq.partition.producer_format import pack_snapshot, read_snapshot
 from raftmq.partition.producers import Producers
@@ -45,11 +47,19 @@ def header_of(entry_offset: int, producer_id: int, epoch: int, sequence: int, bi
     )
 
 
-def recovered(entries: list[Entry], snapshot_at: int) -> Producers:
-    """From a snapshot at that offset, as it stands on the disk, and the batches behind it."""
+def recovered(
+    entries: list[Entry], snapshot_at: int, released_below: int, released_by: OutcomeOf | None
+) -> Producers:
+    """From a snapshot at that offset, as it stands on the disk, and the batches behind it.
+
+    `released_by`: in the snapshot producers were released by these metadata, if their last marker
+    was committed below `released_below`.
+    """
     before = Producers()
     for entry in entries[:snapshot_at]:
         before.note(entry.header)
+    if released_by is not None:
+        before.release(min(snapshot_at, released_below), released_by)
     data = pack_snapshot(snapshot_at, *before.picture().saved())
     producers = read_snapshot(data, snapshot_at).restored()
     for entry in entries[snapshot_at:]:
@@ -74,12 +84,13 @@ class Replica:
         *,
         high_watermark: int,
         snapshot_at: int = 0,
+        released_by: OutcomeOf | None = None,
     ) -> None:
         self.partition, self.leader_epoch, self.broker = partition, leader_epoch, broker
         self.entries, self.high_watermark, self.start = entries, high_watermark, len(entries)
         self.can_commit = True
         self.due: set[int] | None = None  # on taking office
-        self.producers = recovered(entries, snapshot_at)
+        self.producers = recovered(entries, snapshot_at, high_watermark, released_by)
 
     @property
     def is_established(self) -> bool:
@@ -131,6 +142,13 @@ class Replica:
     def is_settled(self, producer_id: int, epoch: int) -> bool:
         transactions = self.producers.transactions
         is_ended = transactions.is_ended([producer_id], epoch, self.high_watermark)
+        return self.is_established and is_ended
+
+    def is_block_settled(self, block: int) -> bool:
+        """The same of all members of a block."""
+        members = range(block, block + MEMBERS_MAX)
+        transactions = self.producers.transactions
+        is_ended = transactions.is_ended(members, MEMBER_EPOCH, self.high_watermark)
         return self.is_established and is_ended
 
     def visible(self, end: int) -> list[Record]:

@@ -13,18 +13,21 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from raftmq.errors import ErrorCode
 from raftmq.metadata.apply import transactions as rules
 from raftmq.metadata.commands import NO_BROKER, TransactionEnd
-from raftmq.metadata.transactions import outcome_of
+from raftmq.metadata.transactions import outcome_of, present_of, transaction_id_of
 from raftmq.model import AbortReason, TransactionOutcome
 from tests.simulation.transactions.quorum import BROKERS, PARTITIONS, TOPIC_ID, Quorum
 from tests.simulation.transactions.replica import Record, Replica
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from raftmq.metadata.commands import EndOutcome
     from raftmq.partition.transactions import OutcomeOf
 
@@ -69,9 +72,11 @@ class Walk:
     counts: of what happened.
     """
 
-    def __init__(self, seed: int) -> None:
+    versions_max = 3  # of the metadata that a broker hears of at once
+
+    def __init__(self, seed: int, quorum: Quorum | None = None) -> None:
         self.seed, self.random = seed, Random(seed)
-        self.quorum = Quorum()
+        self.quorum = Quorum() if quorum is None else quorum
         first = self.quorum.version
         # What each broker has seen, and what it has acted upon: roles change a little later.
         self.seen, self.acted = dict.fromkeys(BROKERS, first), dict.fromkeys(BROKERS, first)
@@ -79,7 +84,7 @@ class Walk:
             (partition, 0): Replica(partition, 0, partition, [], high_watermark=0)
             for partition in PARTITIONS
         }
-        self.under_way: list[Record | Ending] = []
+        self.under_way: list[Any] = []  # messages: records, ends
         self.decided: dict[tuple[int, int], bool] = {}
         self.promised: dict[tuple[int, int], frozenset[Record]] = {}
         self.reads: list[tuple[int, list[Record]]] = []
@@ -101,14 +106,18 @@ class Walk:
         self._judge()
 
     def _step(self) -> None:
-        actions = {
+        actions = self._actions()
+        (action,) = self.random.choices([*actions], weights=[*actions.values()])
+        action()
+
+    def _actions(self) -> dict[Callable[[], None], float]:
+        """What may happen next, and how often each of them does."""
+        return {
             self._send: 9, self._send_again: 7, self._commit: 10, self._abort: 0.4,
             self._ask_again: 4, self._take_over: 0.4, self._deliver: 25, self._advance: 10,
             self._replicate: 15, self._resolve: 6, self._forget_plain: 3, self._time_out: 0.3,
             self._elect: 1.5, self._settle: 5, self._read: 3,
         }  # fmt: skip
-        (action,) = self.random.choices([*actions], weights=[*actions.values()])
-        action()
 
     # -- clients ---------------------------------------------------------------------------
 
@@ -216,6 +225,8 @@ class Walk:
         client = self.clients[ending.end.transaction_id]
         if client.ending is not ending or self.random.random() < 0.3:
             return
+        if outcome is not None and outcome.code is ErrorCode.CONCURRENT_TRANSACTIONS:
+            return  # it is asked again
         state = self.quorum.newest.transactions[client.name]
         told = outcome is None or (not outcome.code and outcome.is_committed)
         name = (client.producer_id, client.producer_epoch)
@@ -256,7 +267,9 @@ class Walk:
     def _advance(self) -> None:
         """A broker hears of later versions, or gets a snapshot of them, and acts upon them then or
         later."""
-        versions = self.random.randint(1, 3) if self.random.random() < 0.9 else 10**6
+        versions = (
+            self.random.randint(1, self.versions_max) if self.random.random() < 0.9 else 10**6
+        )
         self._follow(
             self.random.choice(BROKERS),
             versions,
@@ -268,11 +281,15 @@ class Walk:
         before = self.seen[broker]
         self.seen[broker] = after = min(before + versions, self.quorum.version)
         if after > before:
-            touched = None if has_snapshot else self.quorum.touched(before, after)
+            touched = None if has_snapshot else self._touched(broker, before, after)
             self._look(broker, touched)
         if acts:
             self.acted[broker] = after
             self._take_office(broker)
+
+    def _touched(self, _broker: int, after: int, version: int) -> set[int]:
+        """Producers whose transactions the commands of (after, version] may have decided."""
+        return self.quorum.touched(after, version)
 
     def _look(self, broker: int, touched: set[int] | None) -> None:
         """The broker's leaders look at these producers when they come to it."""
@@ -303,12 +320,17 @@ class Walk:
             entries,
             high_watermark=min(known, end),
             snapshot_at=self.random.randint(0, end),
+            released_by=self._released_by(broker),
         )
         replica.can_commit = is_newest
         for each in earlier:
             each.can_commit = each.can_commit and not is_newest
         self.replicas[partition, epoch] = replica
         replica.resolve(None, self._outcomes(broker))
+
+    def _released_by(self, _broker: int) -> OutcomeOf | None:
+        """By which metadata it had released producers before it wrote its snapshot, if any."""
+        return None
 
     def _replicate(self) -> None:
         replica = self.random.choice([*self.replicas.values()])
@@ -340,12 +362,12 @@ class Walk:
         for replica in self._leaders():
             for producer_id, noted in replica.producers.transactions.open.items():
                 outcome = self._outcomes(replica.broker)(producer_id, noted.producer_epoch)
-                ids = self.quorum.images[self.seen[replica.broker]].transaction_ids
-                if outcome is TransactionOutcome.OPEN and producer_id in ids:
+                image = self.quorum.images[self.seen[replica.broker]]
+                name = transaction_id_of(image, producer_id)
+                if outcome is TransactionOutcome.OPEN and name is not None:
                     end = TransactionEnd(
-                        ids[producer_id],
-                        producer_id,
-                        noted.producer_epoch,
+                        name,
+                        *present_of(image.transactions[name]),
                         is_commit=False,
                         reason=AbortReason.TIMEOUT,
                     )
