@@ -148,7 +148,6 @@ AREAS: dict[str, dict[str, Requirement]] = {
         "A11.2": Requirement("at least once, the default"),
         "A11.3": Requirement(
             "exactly once, across partitions and offsets",
-            missing="one transaction of many processes",
         ),
         "A11.4": Requirement(
             "one option sets all that belong together, and refuses contradictions",

@@ -176,7 +176,8 @@ def forget(
 ) -> int:
     """Forget a transaction id with its versions; what is open under it is aborted.
 
-    A version that was committed before can be committed again afterwards. Idle ids are forgotten by
+    Stop its programs first: what became of a commit without an answer is not known afterwards, and
+    a version that was committed before can be committed again. Idle ids are forgotten by
     themselves: after 7 days, with versions after 90.
 
     Asks first; without a terminal it refuses unless --yes is given. Exit code 3 if there is no
