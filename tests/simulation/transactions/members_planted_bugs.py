@@ -2,9 +2,7 @@
 `planted_bugs`, and `python -m tests.simulation.transactions --members --bug NAME --seeds 600`.
 
 Not here: `block_settled_by_listed_only`, by which nothing breaks: what is not listed is aborted
-whether the commit is known or forgotten. And a member that is forgotten before the metadata of its
-leader know the decision: no walk of 3,000 finds it, one of 700 where leaders change more often;
-`tests/unit/partition/test_transactions.py` has the rule.
+whether the commit is known or forgotten.
 """
 
 from __future__ import annotations
@@ -21,6 +19,8 @@ from raftmq.metadata import transactions as outcomes
 from raftmq.metadata.apply import shared_transactions as rules
 from raftmq.metadata.apply.draft import Draft
 from raftmq.metadata.image import MEMBERS_MAX, ChangeKind, TouchedKey, TransactionState
+from raftmq.model import TransactionOutcome
+from raftmq.partition.transactions import Transactions
 from tests.simulation.planting import Patch, demand_called, planted
 from tests.simulation.transactions.members_program import NO_BLOCK, Driver, Handed, Member
 from tests.simulation.transactions.members_walk import MembersWalk, failure
@@ -236,6 +236,16 @@ def leaders_find_nobody_by_block(patch: Patch) -> None:
 # -- Partitions ------------------------------------------------------------------------------------
 
 
+def releases_what_it_does_not_know(patch: Patch) -> None:
+    """A member is forgotten once its marker is committed, whatever the metadata here say."""
+    original = Transactions.release
+
+    def release(self: Transactions, high_watermark: int, _outcome_of: Any) -> Any:
+        return original(self, high_watermark, lambda *_: TransactionOutcome.ABORTED)
+
+    patch.setattr(Transactions, "release", release)
+
+
 def block_settled_by_first_member(patch: Patch) -> None:
     """A leader that is asked about a block looks at its first member."""
 
@@ -315,9 +325,10 @@ BUGS: dict[str, Case] = {
         Case(leaders_find_nobody_by_block, 0),
         Case(snapshot_wakes_nobody, 0),
         Case(admits_decided, 3),
+        Case(releases_what_it_does_not_know, 2804),  # 1 of 3,000
         Case(forgets_before_marker_is_committed, 1),
         Case(block_settled_by_first_member, 0),
-        Case(block_settled_by_deposed_leader, 3014),
+        Case(block_settled_by_deposed_leader, 3014),  # the same
         Case(receipts_of_another_block_count, 0),
         Case(commits_without_what_was_dropped, 175),
         Case(every_attempt_counts, 4),
