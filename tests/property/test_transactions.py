@@ -252,7 +252,7 @@ class TransactionsAgainstWalk(RuleBasedStateMachine):
                 (h.end_offset for h in self.headers if _is_marker_of(h, producer_id)), default=0
             )
             for mark in range(self.stable, self.log.log_end_offset + 1):
-                is_ended = self.log.transactions.is_ended(producer_id, epoch, mark)
+                is_ended = self.log.transactions.is_ended([producer_id], epoch, mark)
                 assert is_ended == (not is_open and end <= mark), (producer_id, epoch, mark)
 
     @invariant()
