@@ -340,7 +340,7 @@ def commit_version(
     Raises:
         TransactionAborted: it was aborted meanwhile. Nothing counts.
         ReplayMismatch: it was committed before, with another number of rows, and these would be
-            passed over; or, of a job, it is below the newest one, so that its number is not known.
+            passed over; or it is below the newest one, so that their number then is not known.
         OutcomeUnknown: no broker says what became of it; it may be committed again.
         RaftmqError: what else is refused.
     """
@@ -357,9 +357,9 @@ def commit_version(
         try:
             # Whoever reads the topic next, as the next step of a program, gets these rows.
             committed = shared.commit(receipts, count=count, wait_visible=True)
-            if committed.is_repeated and committed.count is None and not version.lineage and count:
+            if committed.is_repeated and committed.count is None and count:
                 raise ReplayMismatch(
-                    f"generation {version.number} of {version.transaction_id!r} is below the newest"
+                    f"version {version.number} of {version.transaction_id!r} is below the newest"
                     f" one: {count} rows are passed over, whether it was ever committed or not"
                 )
         except ReplayMismatch as error:

@@ -248,6 +248,19 @@ def test_a_microbatch_with_other_rows_than_were_committed(
     assert values() == ROWS
 
 
+def test_a_microbatch_below_the_newest(values: Any, stream: Any) -> None:
+    """As of a checkpoint that is an older copy: its rows may be others, and are not passed over
+    unsaid."""
+    for batch in range(3):
+        at = 10 * batch
+        stream().commit([write(stream(), rows(at, at + 10), batch=batch)], batch)
+    again = write(stream(), rows(30, 40), batch=1)
+    with pytest.raises(ReplayMismatch, match="below the newest one: 10 rows"):
+        stream().commit([again], 1)
+    stream(failOnDataLoss="false").commit([again], 1)
+    assert values() == ROWS[:30]
+
+
 def test_another_checkpoint_with_the_same_id(
     values: Any, stream: Any, server: Server, topic: str
 ) -> None:

@@ -51,7 +51,7 @@ logger = logging.getLogger("raftmq.broker")
 
 def is_old(state: TransactionState, now_ms: int) -> bool:
     """Whether it is forgotten for its age. One with commits that are not settled never is."""
-    if state.settling:
+    if state.settling or _has_open_version(state):
         return False
     age_ms = now_ms - state.changed_at_ms
     # The driver of a shared one that nobody opens again has its answer by then.
@@ -64,6 +64,7 @@ def is_old(state: TransactionState, now_ms: int) -> bool:
 def makes_room(state: TransactionState, now_ms: int) -> bool:
     """Whether it may be forgotten where there are too many ids."""
     is_idle = now_ms - state.changed_at_ms >= state.timeout_ms + IDLE_MS
+    is_idle = is_idle and not _has_open_version(state)
     return is_idle and not state.settling and state.last_version == NO_VERSION
 
 
@@ -77,8 +78,15 @@ def is_left_open(state: TransactionState, now_ms: int) -> bool:
     that it holds up have it aborted long before; of members that never wrote anything nobody is
     held up, and lower versions are refused while it is open.
     """
-    is_open = state.shared is not None and state.shared.block >= 0
-    return is_open and now_ms - state.changed_at_ms >= state.timeout_ms + HOUR_MS
+    age_ms = now_ms - state.changed_at_ms
+    return _has_open_version(state) and age_ms >= state.timeout_ms + HOUR_MS
+
+
+def _has_open_version(state: TransactionState) -> bool:
+    """Its members may write for as long as its timeout after the first batch, which the metadata do
+    not know: such an id is aborted first, see `is_left_open`, and forgotten later.
+    """
+    return state.shared is not None and state.shared.block >= 0
 
 
 class TransactionExpiry:

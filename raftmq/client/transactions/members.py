@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 # Of a version that is not open any more, or an id that is forgotten.
 _OVER = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 
+# Of an id that is forgotten, or a version below the newest: whether it was committed nobody knows.
+_UNKNOWN = (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ErrorCode.PRODUCER_FENCED)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
@@ -181,11 +184,12 @@ class VersionId:
             TransactionAborted: nothing of it counts. Definite.
             InvalidTransaction: the id is a single producer's, or of another lineage. Definite.
             UnknownTransaction: the id was forgotten; what an earlier commit has done nobody knows.
+            ProducerFenced: a higher version was begun or committed since. Definite.
             OutcomeUnknown: the same where an attempt of this commit had no answer. Indefinite.
             ReplayMismatch: it was committed before, with another number of rows.
             RaftmqError: what else is refused.
         """
-        if reply.error == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND and was_doubted:
+        if reply.error in _UNKNOWN and was_doubted:
             raise OutcomeUnknown(f"{self}: {reply.message}")
         if reply.error == ErrorCode.INVALID_PRODUCER_EPOCH:
             raise transaction_aborted(f"{self} was aborted before: {reply.message}", "")

@@ -237,11 +237,29 @@ def test_a_version_is_committed_once() -> None:
         same, outcome = decide(image, again)
         assert outcome == EndOutcome(0, is_committed=True, is_repeated=True, count=10)
         assert same.transactions == image.transactions
-    assert told(image, commit(3, 0)) == EndOutcome(0, is_committed=True, is_repeated=True)
+    assert told(image, commit(3, block=-1)) == EndOutcome(0, is_committed=True, is_repeated=True)
     _, (late,) = join(image, 4)
     assert late == JoinOutcome(is_done=True, count=10)
     _, (later,) = join(image, 2)
     assert later == JoinOutcome(is_done=True, count=-1)
+
+
+@pytest.mark.parametrize("has_members", [True, False])
+def test_receipts_of_a_version_that_was_given_up_for_a_higher_one(*, has_members: bool) -> None:
+    """Not told as committed, though the version is below the newest: their records are gone."""
+    image = joined(joined(cluster(), 4), 5) if has_members else joined(cluster(), 4)
+    five = commit(5, 0, block=2 * BLOCK) if has_members else commit(5, block=-1)
+    image = ended(image, five)
+    outcome = told(image, commit(4, 0))
+    assert not outcome.is_committed
+    assert outcome.code == (ErrorCode.PRODUCER_FENCED if has_members else ErrorCode.NONE)
+    assert outcomes(image, 0) == [ABORTED]
+
+
+def test_a_commit_that_is_not_settled_is_known_below_the_newest() -> None:
+    image = ended(joined(cluster(), 4), commit(4, 0))
+    image = ended(joined(image, 5), commit(5, 0, block=2 * BLOCK))
+    assert told(image, commit(4, 0)) == EndOutcome(0, is_committed=True, is_repeated=True)
 
 
 def test_receipts_of_an_opening_that_is_over_refuse_the_commit() -> None:

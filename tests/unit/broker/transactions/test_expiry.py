@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from raftmq.broker.transactions import expiry
 from raftmq.broker.transactions.expiry import (
@@ -20,6 +21,7 @@ from raftmq.broker.transactions.expiry import (
     LOOK_SECONDS,
     NAMED_MS,
     VERSIONS_MS,
+    is_left_open,
     is_old,
     makes_room,
 )
@@ -72,6 +74,17 @@ def test_only_idle_ids_make_room() -> None:
     assert makes_room(state(), NOW_MS + 60_000 + IDLE_MS)
     assert not makes_room(state(), NOW_MS + 60_000 + IDLE_MS - 1)
     assert not makes_room(state(last_version=3), NOW_MS + DAY_MS)
+
+
+def test_a_version_that_is_open_is_not_forgotten() -> None:
+    """It is aborted first, an hour after its time, however long that is."""
+    open_one = SharedVersions("", 0, 8_192, 1)
+    row = replace(state(is_ephemeral=True, shared=open_one), timeout_ms=4 * HOUR_MS)
+    for age_ms in (HOUR_MS, 5 * HOUR_MS - 1):
+        assert not is_old(row, NOW_MS + age_ms)
+        assert not makes_room(row, NOW_MS + age_ms)
+        assert not is_left_open(row, NOW_MS + age_ms)
+    assert is_left_open(row, NOW_MS + 5 * HOUR_MS)
 
 
 async def known(here: Transacting) -> set[str]:
