@@ -74,6 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @told_in_one_line()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> JsonOffsets:
         begun = from_json_dict(start)
+        self._begins = None  # also where this fails: logs may have changed since
         end = self._latest = self._ends(begun) if self._target is None else self._target
         check_left_out(self._options, begun, end)
         begins = self._log_starts(begun, end) if end != begun else {}
