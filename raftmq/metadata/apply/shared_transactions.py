@@ -208,18 +208,15 @@ def end_version(
 def _known_outcome(place: int, end: TransactionEnd, state: TransactionState) -> EndOutcome | None:
     """
     1. The newest version that was committed: the same, whatever is asked now.
-    2. The newest decision: this opening was aborted.
-    3. A version below the newest one counts as committed; not what members of it have written,
+    2. A version below the newest one counts as committed; not what members of it have written,
        unless that is known: their opening may have been given up, and a higher version begun.
+    3. The newest decision: this opening was aborted.
     4. An abort of what is not open: there is nothing to do.
     """
     name, newest = end.transaction_id, state.last_version
     if NO_VERSION < end.version == newest:  # case 1
         return EndOutcome(place, is_committed=True, is_repeated=True, count=state.last_count)
-    last = state.last
-    if last is not None and last.producer_id == end.producer_id and not last.is_committed:  # case 2
-        return EndOutcome(place, is_repeated=True, reason=last.reason)
-    if NO_VERSION < end.version < newest:  # case 3
+    if NO_VERSION < end.version < newest:  # case 2
         is_known = any(commit.producer_id == end.producer_id for commit in state.settling)
         if is_known or not end.is_commit or end.producer_id == NO_BLOCK:
             return EndOutcome(place, is_committed=True, is_repeated=True)
@@ -228,6 +225,9 @@ def _known_outcome(place: int, end: TransactionEnd, state: TransactionState) -> 
             " whether that was is not known any more"
         )
         return EndOutcome(place, ErrorCode.PRODUCER_FENCED, message)
+    last = state.last
+    if last is not None and last.producer_id == end.producer_id and not last.is_committed:  # case 3
+        return EndOutcome(place, is_repeated=True, reason=last.reason)
     if not end.is_commit and end.producer_id == NO_BLOCK and not _is_open(state, end):  # case 4
         return EndOutcome(place, is_repeated=True, reason=end.reason)
     return None
