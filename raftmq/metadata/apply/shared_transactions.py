@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply.transaction_checks import (
     JOINS_MAX,
-    TRANSACTIONS_MAX,
     has_room,
     id_refusal,
+    new_id_refusal,
     no_producer_ids,
     slot_refusal,
     without_settled,
@@ -108,7 +108,7 @@ def _join(draft: Draft, command: JoinTransactions, join: TransactionJoin) -> Joi
     if shared.joined + join.count > MEMBERS_MAX:  # case 4
         message = (
             f"transaction {name}: version {join.version} has {MEMBERS_MAX} members: let fewer, and"
-            f" larger, tasks write it; where these are of attempts that failed, `raftmq transaction"
+            " larger, tasks write it; where these are of attempts that failed, `raftmq transaction"
             f" abort {name}` lets it begin anew"
         )
         return JoinOutcome(ErrorCode.INVALID_REQUEST, message)
@@ -123,7 +123,7 @@ def _open_version(
     """A new block, of which these are the first members."""
     name = join.transaction_id
     block = -(-draft.next_producer_id // MEMBERS_MAX) * MEMBERS_MAX
-    if state is None and (refusal := _count_refusal(draft, name)) is not None:
+    if state is None and (refusal := new_id_refusal(draft, name)) is not None:
         return JoinOutcome(refusal.code, refusal.message)
     if block + MEMBERS_MAX - 1 > PRODUCER_ID_MAX:
         refused = no_producer_ids()
@@ -345,7 +345,7 @@ def _version_refusal(end: TransactionEnd) -> Refused | None:
     """The form of what is asked of versions only; `form_refusal` has checked the rest."""
     name, shared = f"transaction {end.transaction_id}", end.shared
     if shared is None:
-        if not end.is_commit and end.producer_id >= 0:  # by whom its block holds up
+        if not end.is_commit and end.producer_id >= 0:  # a leader, or an operator
             return None
         message = f"{name} is shared: name the lineage and the version to commit"
     elif len(shared.lineage) > LINEAGE_CHARS_MAX or 8 * len(shared.numbers) > MEMBERS_MAX:
@@ -372,22 +372,12 @@ def _fenced(name: str, version: int, shared: SharedVersions) -> str:
 
 def _new_row_refusal(draft: Draft, end: TransactionEnd) -> Refused | None:
     if end.is_commit and end.producer_id == NO_BLOCK:
-        return _count_refusal(draft, end.transaction_id)
+        return new_id_refusal(draft, end.transaction_id)
     message = (
         f"transaction {end.transaction_id} is not known (any more): if it was forgotten, nobody can"
         " say whether this version was committed: look for its records"
     )
     return Refused(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, message)
-
-
-def _count_refusal(draft: Draft, name: str) -> Refused | None:
-    if draft.transaction_count < TRANSACTIONS_MAX:
-        return None
-    message = (
-        f"transaction {name} is new, and there are {TRANSACTIONS_MAX} ids already: forget ids"
-        " that nobody needs, or let fewer programs have an id of their own"
-    )
-    return Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message)
 
 
 def _count_of(state: TransactionState, version: int) -> int:

@@ -112,6 +112,16 @@ def id_refusal(draft: Draft, name: str, number: int, slot_epoch: int) -> Refused
     return slot_refusal(draft, number, slot_epoch)
 
 
+def new_id_refusal(draft: Draft, name: str) -> Refused | None:
+    if draft.transaction_count < TRANSACTIONS_MAX:
+        return None
+    message = (
+        f"transaction {name} is new, and there are {TRANSACTIONS_MAX} ids already: forget ids"
+        " that nobody needs, or let fewer programs have an id of their own"
+    )
+    return Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message)
+
+
 def no_producer_ids() -> Refused:
     return Refused(ErrorCode.INVALID_REQUEST, f"there are no producer ids above {PRODUCER_ID_MAX}")
 

@@ -17,10 +17,10 @@ from raftmq.metadata.apply.groups import save_offsets
 from raftmq.metadata.apply.shared_transactions import end_version, not_single
 from raftmq.metadata.apply.transaction_checks import (
     ENDS_MAX,
-    TRANSACTIONS_MAX,
     form_refusal,
     has_room,
     id_refusal,
+    new_id_refusal,
     no_producer_ids,
     slot_refusal,
     without_settled,
@@ -152,12 +152,8 @@ def delete_transactions(draft: Draft, command: DeleteTransactions) -> AnyResult:
 
 def _open_new(draft: Draft, command: OpenTransaction) -> AnyResult:
     name = command.transaction_id
-    if draft.transaction_count >= TRANSACTIONS_MAX:
-        message = (
-            f"transaction {name} is new, and there are {TRANSACTIONS_MAX} ids already: forget ids"
-            " that nobody needs, or let fewer programs have an id of their own"
-        )
-        return Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message)
+    if (refusal := new_id_refusal(draft, name)) is not None:
+        return refusal
     if draft.next_producer_id > PRODUCER_ID_MAX:
         return no_producer_ids()
     state = TransactionState(

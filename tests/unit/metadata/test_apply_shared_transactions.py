@@ -211,7 +211,7 @@ def test_too_many_joins_at_once_are_refused_as_a_whole() -> None:
 
 
 def test_new_ids_are_refused_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raftmq.metadata.apply.shared_transactions.TRANSACTIONS_MAX", 0)
+    monkeypatch.setattr(transaction_checks, "TRANSACTIONS_MAX", 0)
     _, (outcome,) = join(cluster(), 0)
     assert outcome.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert told(cluster(), commit(0, block=-1)).code is ErrorCode.THROTTLING_QUOTA_EXCEEDED

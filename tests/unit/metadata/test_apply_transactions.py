@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from raftmq.errors import ErrorCode
-from raftmq.metadata.apply import transactions
+from raftmq.metadata.apply import transaction_checks
 from raftmq.metadata.apply.transaction_checks import (
     ENDS_MAX,
     GROUPS_MAX,
@@ -180,7 +180,7 @@ def test_what_cannot_be_opened(command: OpenTransaction, code: ErrorCode) -> Non
 
 def test_there_are_only_so_many_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new one is refused with the way out; a known one is opened."""
-    monkeypatch.setattr(transactions, "TRANSACTIONS_MAX", 1)
+    monkeypatch.setattr(transaction_checks, "TRANSACTIONS_MAX", 1)
     image = open_once()
     refused = refusal(image, opening(name="another"))
     assert refused.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
