@@ -235,13 +235,14 @@ class TransactionRequests:
     async def _settled(
         self, slot: OwnedSlot, request: EndTxn, reply: EndTxnReply, deadline: float
     ) -> EndTxnReply:
-        transaction = (request.producer_id, request.producer_epoch)
+        name, version = request.transaction_id, request.transaction_version
         # Of a version that was committed before it is not known which transaction that was.
-        is_of_before = reply.is_repeated and request.transaction_version != ABSENT
-        is_settled = await self._settling.wait_settled(
-            slot, request.transaction_id, None if is_of_before else transaction, deadline
-        )
-        return replace(reply, is_settled=is_settled)
+        if reply.is_repeated and version != ABSENT:
+            waiting = self._settling.wait_all_settled(slot, name, deadline, version=version)
+        else:
+            transaction = (request.producer_id, request.producer_epoch)
+            waiting = self._settling.wait_settled(slot, name, transaction, deadline)
+        return replace(reply, is_settled=await waiting)
 
     # Forget
 
@@ -254,7 +255,7 @@ class TransactionRequests:
             slot = self._slots.find(name)
             # Most are settled by asking; what is left then is refused, in time.
             if not request.with_unsettled:
-                await self._settling.wait_settled(slot, name, None, began_at + seconds / 2)
+                await self._settling.wait_all_settled(slot, name, began_at + seconds / 2)
             decide = partial(self._forget_command, slot, request)
             waiting = PendingEntry(partial(Decision, decide))
             slot.transactions.put(waiting.entry)

@@ -18,7 +18,7 @@ import trio
 from raftmq.broker.groups.batches import LoneCommand
 from raftmq.broker.transactions.unsettled import ROUND_SECONDS, UnsettledCommits
 from raftmq.errors import RaftmqError
-from raftmq.metadata.commands import ForgetSettled
+from raftmq.metadata.commands import NO_VERSION, ForgetSettled
 from raftmq.metadata.image import EMPTY_IMAGE, slot_of
 from raftmq.metadata.transactions import outcome_of
 from raftmq.model import TransactionOutcome
@@ -91,23 +91,34 @@ class Settling:
         )
 
     async def wait_settled(
-        self,
-        slot: OwnedSlot,
-        transaction_id: str,
-        transaction: Transaction | None,
-        deadline: float,
+        self, slot: OwnedSlot, transaction_id: str, transaction: Transaction, deadline: float
     ) -> bool:
-        """Until this commit, which was decided, is settled; None: every one of the id. False at the
-        deadline, or if the slot is lost.
+        """Until this commit, which was decided, is settled. False at the deadline, or if the slot
+        is lost.
         """
 
         def is_settled() -> bool:
-            if transaction is not None:
-                outcome = outcome_of(self._image, *transaction)
-                # These metadata do not show the decision yet.
-                if outcome not in (TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED):
-                    return False
+            outcome = outcome_of(self._image, *transaction)
+            # These metadata do not show the decision yet.
+            if outcome not in (TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED):
+                return False
             return self._commits.is_settled(transaction_id, transaction)
+
+        return await self._wait(slot, transaction_id, is_settled, deadline)
+
+    async def wait_all_settled(
+        self, slot: OwnedSlot, transaction_id: str, deadline: float, *, version: int = NO_VERSION
+    ) -> bool:
+        """Until every commit of the id is settled, that of `version` among them, which was decided.
+        False at the deadline, or if the slot is lost.
+        """
+
+        def is_settled() -> bool:
+            # The newest row: it may list what was decided a moment ago and is not followed yet.
+            state = self._quorum.image.transactions.get(transaction_id)
+            if state is None or state.last_version < version:
+                return version == NO_VERSION and state is None
+            return not self.unsettled_count(transaction_id, state)
 
         return await self._wait(slot, transaction_id, is_settled, deadline)
 

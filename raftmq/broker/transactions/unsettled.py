@@ -239,14 +239,12 @@ class UnsettledCommits:
 
     # What is settled
 
-    def is_settled(self, transaction_id: str, transaction: Transaction | None = None) -> bool:
-        """Whether this commit is settled, or every one of the id. Those that no image shows (any
-        more) count as settled: the caller knows that an image has shown them.
+    def is_settled(self, transaction_id: str, transaction: Transaction) -> bool:
+        """Whether this commit is settled. One that no image shows (any more) counts as settled: the
+        caller knows that an image has shown it.
         """
-        commits = self._ids.get(transaction_id, {})
-        if transaction is not None:
-            return transaction not in commits or not commits[transaction].waiting
-        return not any(commit.waiting for commit in commits.values())
+        commit = self._ids.get(transaction_id, {}).get(transaction)
+        return commit is None or not commit.waiting
 
     @property
     def settled_count(self) -> int:

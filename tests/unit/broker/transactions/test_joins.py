@@ -88,6 +88,24 @@ async def test_an_unsettled_version_is_kept(autojump_clock: MockClock) -> None:
         assert [one.producer_id for one in row.settling] == [member.block]
 
 
+async def test_a_commit_that_comes_twice_at_once(autojump_clock: MockClock) -> None:
+    """One command has both, and the second waits for the records of the first."""
+    async with transacting() as here:
+        here.leaders.unsettled.add((ORDERS, 1))
+        here.cluster.follow_seconds = 0.05
+        member = await joined(here)
+        await trio.sleep(1)  # the coordinator knows all that is not settled: nothing
+        asked = [here.begin(commit_of(member.block, wait_settled=True)) for _ in range(2)]
+        async with trio.open_nursery() as nursery:
+            for each in asked:
+                nursery.start_soon(each.answer)
+            await trio.sleep(0.2)
+            assert [each.is_answered for each in asked] == [False, False]
+            here.leaders.unsettled.clear()
+        assert [each.body.is_repeated for each in asked] == [False, True]
+        assert all(each.body.is_settled for each in asked)
+
+
 async def test_a_version_at_rest_is_forgotten_once(autojump_clock: MockClock) -> None:
     """Its block is nobody's then: the coordinator knows whose it was."""
     async with transacting() as here:
