@@ -25,7 +25,9 @@ FIRST_SHARE := tests/unit/client tests/unit/metadata tests/simulation tests/prop
 SECOND_SHARE := tests/unit tests/jepsen_like \
 	--ignore tests/unit/client --ignore tests/unit/metadata
 
-WHOLE := -m "not soak" -p no:cacheprovider
+# A share ends after this many seconds, with the failures it has by then: where one test hangs, those
+# behind it may hang as well, and the reader shall see the first.
+WHOLE := -m "not soak" -p no:cacheprovider --session-timeout 2700
 SIM_ARGS = $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 # The same packages for every run of CI.

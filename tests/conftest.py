@@ -54,6 +54,9 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Spark last: it leaves a signal handler, threads and variables in the process."""
     mark_slow(items)
+    for item in items:
+        if item.get_closest_marker("soak") is not None:
+            item.add_marker(pytest.mark.timeout(0))  # hours
     items.sort(key=lambda item: item.get_closest_marker("spark") is not None)
 
 
