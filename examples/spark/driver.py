@@ -7,8 +7,9 @@ checkpoint in FOLDER says. RECORDS is how many a microbatch has at most, roughly
 what it has done: "written 3 512" (512 rows of microbatch 3 stand in the topic), "done 3 512" (in
 Parquet, too). Ends when its stdin does, so that it does not outlive its parent.
 
-Invariant: whatever one microbatch writes is the same if it is run again, in the same order, under
-the same name and number. So a microbatch that was interrupted adds what is missing, and no more.
+Invariant: the rows of one microbatch are one version of a shared transaction, under the same name
+and number whenever it is run again. So they can be read all at once or not at all, and stand once,
+though the shuffle gives tasks other rows, in another order, each time.
 """
 
 from __future__ import annotations
@@ -116,29 +117,26 @@ def add_up(flights: DataFrame) -> DataFrame:
 
 
 def write(places: Places, rows: DataFrame, batch: int) -> None:
-    """One microbatch, into both places.
-
-    Which task has which rows, and in what order, is left to chance by the shuffle of `add_up`, so
-    it is settled here: by its place in the order brokers know what they have of a batch already.
-    """
-    settled = rows.repartition(TASKS, "carrier").sortWithinPartitions("carrier", "hour").persist()
+    """One microbatch, into both places."""
+    kept = rows.persist()  # else it would be added up for each of them
     line = F.to_json(F.struct("*", F.lit(batch).alias("batch")))
     (
-        settled.select(F.col("carrier").alias("key"), line.alias("value"))
+        kept.select(F.col("carrier").alias("key"), line.alias("value"))
         .write.format("raftmq")
         .option("bootstrap", places.bootstrap)
         .option("topic", places.results)
+        .option("delivery", "exactly_once")
         .option("transactionalId", JOB)
         .option("generation", str(batch))
         .mode("append")
         .save()
     )
-    count = settled.count()
+    count = kept.count()
     _tell(f"written {batch} {count}")
     folder = places.folder / "parquet" / f"batch={batch}"
-    settled.coalesce(1).write.mode("overwrite").parquet(str(folder))
+    kept.coalesce(1).write.mode("overwrite").parquet(str(folder))
     _tell(f"done {batch} {count}")
-    settled.unpersist()
+    kept.unpersist()
 
 
 def _tell(what: str) -> None:

@@ -78,7 +78,7 @@ class Result(NamedTuple):
             return "none was interrupted"
         batch, rows, is_repeated = self.interruption
         of_all = sum(row.batch == batch for row in self.topic)
-        again = f"skipped {rows:,} of {of_all:,} rows" if is_repeated else "never came"
+        again = f"passed over {rows:,} of {of_all:,} rows" if is_repeated else "never came"
         return f"number {batch} was interrupted; its second run {again}"
 
     @property

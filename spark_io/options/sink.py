@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Delivery: TypeAlias = Literal["idempotent", "at_least_once", "exactly_once"]
-DELIVERIES: tuple[Delivery, ...] = get_args(Delivery)  # the first one is the default
+DELIVERIES: tuple[Delivery, ...] = get_args(Delivery)
+# A microbatch is short, and its plan may have a shuffle, whose rows come in any order. A batch may
+# take longer than a transaction may stay open, and readers would wait for all of it.
+OF_STREAMS: Delivery = "exactly_once"
+OF_BATCHES: Delivery = "idempotent"
 
 ID_CHARS_MAX = 200  # task names, which add a slash and a number, must fit a producer name
 # The longest that a cluster allows by itself: longer than any microbatch should take.
@@ -46,7 +50,7 @@ class SinkOptions:
 
     bootstrap: tuple[str, ...]
     topic: str | None = None
-    delivery: Delivery = "idempotent"
+    delivery: Delivery = OF_BATCHES
     transactional_id: str | None = None
     generation: int | None = None
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
@@ -72,7 +76,7 @@ def sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
     """
     reader = OptionReader(options)
     _check_fixed(reader)
-    delivery = _delivery(reader)
+    delivery = _delivery(reader, OF_STREAMS if is_stream else OF_BATCHES)
     found = SinkOptions(
         bootstrap=bootstrap_of(reader),
         topic=reader.text("topic"),
@@ -99,8 +103,8 @@ def _check_fixed(reader: OptionReader) -> None:
     refuse_security(reader)
 
 
-def _delivery(reader: OptionReader) -> Delivery:
-    return cast("Delivery", reader.choice("delivery", choices=DELIVERIES) or DELIVERIES[0])
+def _delivery(reader: OptionReader, default: Delivery) -> Delivery:
+    return cast("Delivery", reader.choice("delivery", choices=DELIVERIES) or default)
 
 
 def _transaction_timeout_ms(reader: OptionReader, delivery: Delivery) -> int:

@@ -62,7 +62,7 @@ def stream(server: Server, topic: str) -> Any:
     """Each call gives a new writer, as each microbatch and each attempt have one."""
 
     def new_writer(**options: str) -> StreamWriter:
-        given = {"topic": topic, **options}
+        given = {"topic": topic, "delivery": "idempotent", **options}
         writer = source(server, **given).streamWriter(struct("key", "value"), overwrite=False)
         return sent_away(writer)
 

@@ -41,7 +41,7 @@ def test_a_killed_stream_writes_nothing_twice(tmp_path: Path) -> None:
     for words in (
         "20,001 records in 4 partitions",
         "kill -9 of the streaming program in microbatch",
-        "was interrupted; its second run skipped",
+        "was interrupted; its second run passed over",
         "All 3,800 totals are equal",
     ):
         assert words in demo.stdout, demo.stdout
@@ -53,7 +53,7 @@ def test_equal_totals_are_what_was_promised() -> None:
     found = result(ROWS, ROWS[::-1])
     assert found.faults == []
     assert found.verdict.startswith("All 2 totals are equal")
-    assert found.interrupted == "number 5 was interrupted; its second run skipped 1 of 1 rows"
+    assert found.interrupted == "number 5 was interrupted; its second run passed over 1 of 1 rows"
 
 
 def test_whatever_differs_is_told() -> None:

@@ -29,11 +29,15 @@ def problems(given: dict[str, str], *, is_stream: bool = False) -> list[str]:
 
 
 def test_defaults() -> None:
-    """What stands there already is not written twice."""
-    for is_stream in (True, False):
-        found = options({}, is_stream=is_stream)
-        assert found == SinkOptions(bootstrap=("a:9292",))
-        assert found.is_named
+    """What stands there already is not written twice: a microbatch is a transaction, and tasks of a
+    batch have names.
+    """
+    batch, stream = options({}), options({}, is_stream=True)
+    assert batch == SinkOptions(bootstrap=("a:9292",))
+    assert batch.is_named
+    assert stream == SinkOptions(bootstrap=("a:9292",), delivery="exactly_once")
+    assert stream.is_transactional
+    for found in (batch, stream):
         assert pickle.loads(pickle.dumps(found)) == found
 
 
@@ -134,7 +138,8 @@ REFUSED: list[tuple[dict[str, str], str]] = [
     ({"topic": " "}, "topic = '': there is nothing"),
     ({"delivery": "at_most_once"},
      "delivery = 'at_most_once': expected idempotent or at_least_once or exactly_once"),
-    ({"transactionTimeoutMs": "60000"}, "transactionTimeoutMs: only delivery = exactly_once has"),
+    ({"transactionTimeoutMs": "60000", "delivery": "idempotent"},
+     "transactionTimeoutMs: only delivery = exactly_once has"),
     ({"transactionTimeoutMs": "999", "delivery": "exactly_once"},
      "transactionTimeoutMs = '999': expected 1000 or more"),
     ({"partitioner": "random"}, "partitioner = 'random': expected crc32 or murmur2 or consistent"),

@@ -15,7 +15,7 @@ from spark_io.writing import Written
 from tests.unit.spark_io.tasks import sent_away, task
 
 NOBODY = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
-AGAIN = {"delivery": "at_least_once"}
+NAMED, AGAIN = {"delivery": "idempotent"}, {"delivery": "at_least_once"}
 MESSAGES = [Written(Name("q/0", 1), 10, 4), None]
 
 
@@ -54,8 +54,8 @@ def test_a_job_with_a_name() -> None:
 
 def test_a_task_of_a_microbatch() -> None:
     with task(2, query="q-1", batch="17"):
-        assert sent_away(of_stream())._name() == Name("q-1/2", 17)
-        assert of_stream(transactionalid="etl")._name() == Name("etl/2", 17)
+        assert sent_away(of_stream(**NAMED))._name() == Name("q-1/2", 17)
+        assert of_stream(**NAMED, transactionalid="etl")._name() == Name("etl/2", 17)
 
 
 @pytest.mark.parametrize("properties", [{}, {"query": "q-1"}, {"batch": "17"}])
