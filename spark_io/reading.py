@@ -101,6 +101,11 @@ class _Reading:
     def left(self) -> int:
         return self.asked.end - self.position
 
+    @property
+    def fetch_position(self) -> int:
+        """Offset of the next record to fetch."""
+        return self.position if self.held is None else self.held.end_offset
+
 
 class RangesReader:
     """Reads ranges through one consumer: the first one, and those next to it ahead of their turn.
@@ -248,15 +253,16 @@ class RangesReader:
         if self._options.fail_on_data_loss:  # the client's own advice is not for users of Spark
             raise OffsetOutOfRange(
                 f"{one}: of the offsets {asked.start} to {asked.end} some are gone, from "
-                f"{one.position} on: deleted, or the topic was. "
+                f"{one.fetch_position} on: deleted, or the topic was. "
                 'Read what is left with .option("failOnDataLoss", "false")'
             ) from error
         end = self._end_of_loss(one, error)
         logger.warning(
             "data loss: topic=%s partition=%d from=%d to=%d: %s",
-            asked.topic, asked.partition, one.position, end, error,
+            asked.topic, asked.partition, one.fetch_position, end, error,
         )  # fmt: skip
-        one.position = end
+        if one.held is None:  # else its records are before the loss, and come first
+            one.position = end
         if one.left > 0:
             self._consumer.seek(*one.key, offset=end)
         else:  # the same error would come again
@@ -266,12 +272,12 @@ class RangesReader:
         """The log start offset, if it is beyond the position; else the end of the range."""
         # After an unclean election other records have these offsets now: read them.
         if isinstance(error, LogTruncation):
-            return one.position
+            return one.fetch_position
         try:
             begin = self._edge(one, "earliest", self._options.retry_seconds)
         except TOPIC_GONE:
             return one.asked.end
-        return min(begin, one.asked.end) if one.position < begin else one.asked.end
+        return min(begin, one.asked.end) if one.fetch_position < begin else one.asked.end
 
     def _edge(self, one: _Reading, at: Literal["earliest", "latest"], seconds_max: float) -> int:
         """The start or end of the log, by now."""

@@ -125,6 +125,7 @@ class Script:
 
     def seek(self, _topic: str, partition: int, *, offset: int) -> None:
         self.sought.append((partition, offset))
+        self._positions[partition] = offset
 
 
 def reader_of(script: Script, *asked: OffsetRange, **given: str) -> RangesReader:
@@ -341,6 +342,24 @@ def test_a_range_that_is_gone_before_its_turn(caplog: pytest.LogCaptureFixture) 
     found = rows(reader_of(script, T0, T1, **lossy))
     assert found == [*in_partition(0, 0, 8), *in_partition(1, 6, 8)]
     assert script.sought == [(1, 6)]
+
+
+@pytest.mark.parametrize(("begin", "left"), [(6, [6, 7]), (20, [])])
+def test_what_was_kept_before_a_loss_is_read(begin: int, left: list[int]) -> None:
+    """Also where all that comes behind it is gone."""
+    gone = OffsetOutOfRange("offset 3 is not there").at("t", 1)
+    script = Script(records(0, 3, 1), gone, records(0, 8, 0), *after(left), earliest=begin)
+    found = rows(reader_of(script, T0, T1, failOnDataLoss="false"))
+    assert found == [
+        *in_partition(0, 0, 8),
+        *in_partition(1, 0, 3),
+        *((1, offset) for offset in left),
+    ]
+    assert script.sought == [(1, min(begin, 8))]
+
+
+def after(left: list[int]) -> list[ConsumedBatch | Silence]:
+    return [records(left[0], 8, 1)] if left else [Silence()]
 
 
 def test_the_silence_of_a_range_is_told_as_its_own() -> None:
