@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +21,23 @@ if TYPE_CHECKING:
     from raftmq.testing.server import Server
 
 ROOT = Path(__file__).parents[2]
+HANG_SECONDS = 300.0  # then the JVM says where it is; Python workers do so by themselves
+
+
+@pytest.fixture(autouse=True)
+def stacks_of_a_hang() -> Iterator[None]:
+    """Of the JVM, into the output of the test: where a query hangs, Python only waits for it."""
+    timer = threading.Timer(HANG_SECONDS, _tell_stacks)
+    timer.start()
+    yield
+    timer.cancel()
+    timer.join()
+
+
+def _tell_stacks() -> None:
+    for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        if Path(f"/proc/{pid}/comm").read_text().strip() == "java":
+            os.kill(int(pid), signal.SIGQUIT)
 
 
 @pytest.fixture(scope="session")
