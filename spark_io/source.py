@@ -6,9 +6,12 @@ columns alone is reported here, before any task starts.
 
 from __future__ import annotations
 
+import json
 import logging
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -181,7 +184,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Without transactions acknowledged rows stay in the topic; the microbatch, run again,
         skips them.
         """
-        version = version_of(messages)
+        version = version_of(messages) or self._version_by_checkpoint(batchId)
         fate = STAYS if version is None else abort_version(self._options, version)
         count, _ = counted(messages)
         logger.warning("failed: batch=%d records=%d %s", batchId, count, fate)
@@ -189,6 +192,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def _version(self) -> Version:
         return version_of_microbatch(
             *_microbatch_of(_task()), transactional_id=self._options.transactional_id
+        )
+
+    def _version_by_checkpoint(self, batch: int) -> Version | None:
+        """In the driver, which Spark does not tell the query: where no task has ended, nothing else
+        says whose rows those are that hold up readers. None: the checkpoint cannot be read here.
+        """
+        options = self._options
+        query_id = query_id_in(options.checkpoint) if options.is_transactional else None
+        if query_id is None:
+            return None
+        return version_of_microbatch(
+            query_id, str(batch), transactional_id=options.transactional_id
         )
 
     def _name(self) -> Name | None:
@@ -200,6 +215,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
             task.partitionId(),
             transactional_id=self._options.transactional_id,
         )
+
+
+def query_id_in(checkpoint: str | None) -> str | None:
+    """As Spark has written it there; None: it cannot be read as a file of this machine."""
+    found = urlsplit(checkpoint or "")
+    if not found.path or found.scheme not in ("", "file"):
+        return None
+    try:
+        return str(json.loads(Path(found.path, "metadata").read_text("utf-8"))["id"])
+    except (OSError, ValueError, KeyError) as error:
+        logger.debug("checkpoint not read: location=%s error=%s", checkpoint, error)
+        return None
 
 
 def _task() -> TaskContext:

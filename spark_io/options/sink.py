@@ -44,6 +44,7 @@ class SinkOptions:
         commit.
     fail_on_data_loss: with "exactly_once": a microbatch or job that was committed before with
         another number of rows is an error; else these rows are passed over.
+    checkpoint: of a stream, where its options name it: Spark keeps the id of the query there.
     client_id: a label for the logs of brokers.
     producer: options of raftmq's producer that differ from its defaults.
     """
@@ -55,6 +56,7 @@ class SinkOptions:
     generation: int | None = None
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
     fail_on_data_loss: bool = True
+    checkpoint: str | None = None
     client_id: str = LABEL
     producer: dict[str, Any] = field(default_factory=dict)
 
@@ -85,6 +87,7 @@ def sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         generation=reader.number("generation"),
         transaction_timeout_ms=_transaction_timeout_ms(reader, delivery),
         fail_on_data_loss=reader.flag("failOnDataLoss", default=True),
+        checkpoint=reader.text("checkpointLocation") if is_stream else None,
         client_id=label_of(reader),
         producer=_producer(reader),
     )

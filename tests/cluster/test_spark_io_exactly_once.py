@@ -26,11 +26,13 @@ from raftmq.errors import (
 
 pytest.importorskip("pyspark")
 
+from tests.cluster.data_here import wait_until
 from tests.cluster.spark_io_here import all_rows, batch_reader, source, write
 from tests.unit.spark_io.tasks import frame, sent_away, struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     import pyarrow as pa
 
@@ -284,6 +286,22 @@ def test_a_later_microbatch_has_begun(values: Any, stream: Any) -> None:
     assert "another driver runs a later microbatch" in told(caught.value)
     stream().abort([write(stream(), rows(), batch=5)], 5)
     assert values() == []
+
+
+def test_a_microbatch_of_which_no_task_has_ended(
+    client: sync.Client, stream: Any, topic: str, tmp_path: Path
+) -> None:
+    """The checkpoint says whose it is, where it can be read; else time ends it."""
+
+    def open_here() -> int:
+        return len(client.admin.open_transactions(topic))
+
+    write(stream(), rows(), batch=0)  # and the driver does not hear of it
+    stream(checkpointLocation=str(tmp_path)).abort([None], 0)
+    assert open_here() > 0
+    tmp_path.joinpath("metadata").write_text('{"id":"q"}')
+    stream(checkpointLocation=tmp_path.as_uri()).abort([None], 0)
+    wait_until(lambda: open_here() == 0)
 
 
 def test_a_microbatch_that_was_aborted_meanwhile(

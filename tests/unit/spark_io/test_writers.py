@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,9 +11,12 @@ pytest.importorskip("pyspark")
 
 from spark_io.names import Name
 from spark_io.options.sink import sink_options
-from spark_io.source import BatchWriter, StreamWriter
+from spark_io.source import BatchWriter, StreamWriter, query_id_in
 from spark_io.writing import Written
 from tests.unit.spark_io.tasks import sent_away, task
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NOBODY = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
 NAMED, AGAIN = {"delivery": "idempotent"}, {"delivery": "at_least_once"}
@@ -87,3 +91,14 @@ def test_the_driver_counts(caplog: pytest.LogCaptureFixture) -> None:
         "written: batch=17 records=10 skipped=4",
         "failed: batch=17 records=10 stay",
     ]
+
+
+def test_the_query_by_its_checkpoint(tmp_path: Path) -> None:
+    """A folder of this machine, as Spark leaves it; a file system of Hadoop is none."""
+    tmp_path.joinpath("metadata").write_text('{"id":"0-1-2"}')
+    assert query_id_in(str(tmp_path)) == query_id_in(f"file:{tmp_path}") == "0-1-2"
+    assert query_id_in(tmp_path.as_uri()) == "0-1-2"
+    for other in (None, "", "s3a://bucket/path", str(tmp_path / "none")):
+        assert query_id_in(other) is None
+    tmp_path.joinpath("metadata").write_text("{}")
+    assert query_id_in(str(tmp_path)) is None
