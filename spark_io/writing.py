@@ -376,12 +376,26 @@ def abort_version(options: SinkOptions, version: Version) -> str:
     """
     try:
         with connected(options.bootstrap, options.client_id, ABORT_SECONDS) as client:
-            committed = _shared(client, options, version).abort()
+            shared = _shared(client, options, version)
+            if _is_ephemeral(options, version):
+                is_committed = _leave_empty(shared)
+            else:  # it may be run again
+                is_committed = shared.abort() is not None
     except RaftmqError as error:
         seconds = options.transaction_timeout_ms / 1000
         logger.warning("not aborted, which time does within %g s: error=%s", seconds, error)
         return "open"
-    return "aborted" if committed is None else "committed"
+    return "committed" if is_committed else "aborted"
+
+
+def _leave_empty(shared: SharedVersion) -> bool:
+    """Commit nothing: a task that comes late would begin it anew, and hold up readers. Returns
+    whether it was committed before.
+    """
+    try:
+        return shared.commit([], count=0).is_repeated
+    except ReplayMismatch:  # with rows
+        return True
 
 
 def version_of(messages: Sequence[WriterCommitMessage | None]) -> Version | None:

@@ -185,9 +185,9 @@ def test_a_job(server: Server, topic: str, values: Any) -> None:
 
 
 def test_a_job_that_failed(
-    server: Server, topic: str, values: Any, caplog: pytest.LogCaptureFixture
+    server: Server, client: sync.Client, topic: str, values: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Readers do not wait for it."""
+    """Readers do not wait for it, nor for a task of it that comes late."""
     writer = batch_writer(server, topic=topic)
     other = batch_writer(server, topic=topic)
     with caplog.at_level(logging.WARNING, "spark_io"):
@@ -195,7 +195,9 @@ def test_a_job_that_failed(
         other.commit([write(other, rows(0, 10))])
         other.abort([])  # as after a commit without an answer
     assert [each.rpartition(" ")[2] for each in caplog.messages] == ["aborted", "committed"]
+    write(writer, rows(), partition=1)
     assert values() == ROWS[:10]
+    assert client.admin.open_transactions(topic) == ()
 
 
 def test_a_job_with_a_name(server: Server, topic: str, values: Any) -> None:
