@@ -14,13 +14,15 @@ import pytest
 from raftmq import sync, testing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
     from raftmq.testing.server import Server
+    from tests.spark.copying import Copy
 
 ROOT = Path(__file__).parents[2]
+ROWS_OF_ARROW_BATCH = 20
 HANG_SECONDS = 300.0  # then the JVM says where it is; Python workers do so by themselves
 
 
@@ -68,6 +70,45 @@ def topic(client: sync.Client, request: pytest.FixtureRequest) -> str:
     name = "".join(each if each.isalnum() else "-" for each in request.node.name)
     client.admin.create_topic(name, partitions=3, replication_factor=3)
     return name
+
+
+@pytest.fixture(scope="module")
+def small_batches(spark: SparkSession) -> Iterator[None]:
+    """Of each task some rows stand in the topic while others are still to come."""
+    from tests.spark.faults import FaultyDataSource
+
+    spark.dataSource.register(FaultyDataSource)
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    spark.conf.set(name, str(ROWS_OF_ARROW_BATCH))
+    yield
+    spark.conf.unset(name)
+
+
+@pytest.fixture(scope="module")
+def source(client: sync.Client, request: pytest.FixtureRequest) -> str:
+    """400 records in two partitions."""
+    from tests.spark.copying import COUNT
+    from tests.spark.frames import fill
+
+    name = f"source-of-{request.module.__name__.rpartition('.')[2]}"
+    client.admin.create_topic(name, partitions=2, replication_factor=3)
+    fill(client, name, range(COUNT))
+    return name
+
+
+@pytest.fixture
+def make_copy(
+    server: Server, client: sync.Client, source: str, topic: str, tmp_path: Path
+) -> Callable[[str], Copy]:
+    from tests.spark.copying import Copy
+
+    def make(delivery: str, name: str = "copy") -> Copy:
+        target, folder = f"{topic}-{name}-{delivery}", tmp_path / f"{name}-{delivery}"
+        client.admin.create_topic(target, partitions=3, replication_factor=3)
+        folder.mkdir()
+        return Copy(server.bootstrap, source, target, str(folder), delivery)
+
+    return make
 
 
 def require_java() -> None:

@@ -1,21 +1,29 @@
-"""One topic copied to another by a stream, from where the run before it stopped."""
+"""One topic copied to another by a stream, from where the run before it stopped; and what a plain
+consumer finds in the copy.
+"""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql.functions import rand
 
-from tests.spark.frames import stream, write_stream
+from tests.spark.faults import wait_for_fault
+from tests.spark.frames import expected, stream, values, write_stream
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from raftmq import sync
     from tests.spark.faults import Fault
 
+COUNT = 400  # records of the source
 SHUFFLED_TASKS = 3
 
 
@@ -69,3 +77,30 @@ class Copy:
         query = self.start(spark, fault=fault, **options)
         query.awaitTermination()
         return [progress.numInputRows for progress in query.recentProgress]
+
+
+@contextmanager
+def waiting(spark: SparkSession, copy: Copy, fault: Fault, **options: str) -> Iterator[None]:
+    """The block runs while the copy waits at the fault; then it goes on to its end."""
+    query = copy.start(spark, fault=fault, **options)
+    wait_for_fault(query, fault.folder)
+    yield
+    (Path(fault.folder) / "go-on").touch()
+    query.awaitTermination()
+
+
+def check(client: sync.Client, copy: Copy, *, may_be_exact: bool = False) -> None:
+    """The copy is exact; but with at_least_once some records are there twice."""
+    found = sorted(values(client, copy.target))
+    assert sorted(set(found)) == expected(range(COUNT))
+    if copy.delivery == "at_least_once":
+        assert len(found) > COUNT or may_be_exact
+    else:
+        assert len(found) == COUNT
+
+
+def coordinator_of(client: sync.Client, copy: Copy) -> int:
+    """Of its transaction: that of a group of the same name."""
+    with client.consumer(copy.source, group=copy.transactional_id) as member:
+        next(member.batches(timeout=0), None)
+        return client.admin.describe_group(copy.transactional_id).coordinator

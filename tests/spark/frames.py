@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 BOOTSTRAP = "kafka.bootstrap.servers"
 LOOK_SECONDS = 0.05  # at the end of a log no record may stand
+READ_SECONDS_MAX = 120.0  # longer means stuck
 
 
 def read(spark: SparkSession, bootstrap: str, topic: str, **options: str) -> DataFrame:
@@ -60,13 +63,28 @@ def records(
     client: sync.Client, *topics: str, isolation_level: Isolation = "read_committed"
 ) -> list[ConsumerRecord]:
     """All that stands there for such a reader; each partition in order."""
+    deadline = time.monotonic() + READ_SECONDS_MAX
     with client.consumer(*topics, start="earliest", isolation_level=isolation_level) as consumer:
         ends = consumer.end_offsets()
         found: list[ConsumerRecord] = []
-        while any((consumer.position(*key) or 0) < end for key, end in ends.items()):
+        while missing := _missing(consumer, ends):
             batch = next(consumer.batches(timeout=LOOK_SECONDS), None)
             found += batch or ()
+            assert time.monotonic() < deadline, (
+                f"not read in {READ_SECONDS_MAX:g} s: {missing}; open:"
+                f" {[client.admin.open_transactions(topic) for topic in topics]}"
+            )
         return found
+
+
+def _missing(consumer: sync.Consumer, ends: Mapping[tuple[str, int], int]) -> dict[str, str]:
+    """By partition: the position, and the end that it has not reached."""
+    positions = {key: consumer.position(*key) or 0 for key in ends}
+    return {
+        f"{topic}-{partition}": f"{positions[topic, partition]} of {end}"
+        for (topic, partition), end in ends.items()
+        if positions[topic, partition] < end
+    }
 
 
 def values(

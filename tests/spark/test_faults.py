@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,12 +21,12 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from tests.spark.copying import Copy
-from tests.spark.faults import Fault, FaultyDataSource, Point, wait_for_fault
-from tests.spark.frames import expected, fill, values
+from tests.spark.copying import COUNT, Copy, check, coordinator_of, waiting
+from tests.spark.faults import Fault
+from tests.spark.frames import expected, values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Literal
 
     from pyspark.sql import SparkSession
@@ -35,56 +34,16 @@ if TYPE_CHECKING:
     from raftmq import sync
     from raftmq.testing.server import Server
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_batches")]
 
-COUNT, COUNT_OF_BATCH, ROWS_OF_ARROW_BATCH = 400, 200, 20
+COUNT_OF_BATCH = 200
 DELIVERIES = ("idempotent", "at_least_once", "exactly_once")
 all_deliveries = pytest.mark.parametrize("delivery", DELIVERIES)
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def small_batches(spark: SparkSession) -> Iterator[None]:
-    """Of each task some rows stand in the topic while others are still to come."""
-    spark.dataSource.register(FaultyDataSource)
-    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    spark.conf.set(name, str(ROWS_OF_ARROW_BATCH))
-    yield
-    spark.conf.unset(name)
-
-
-@pytest.fixture(scope="module")
-def source(client: sync.Client) -> str:
-    client.admin.create_topic("source-of-faults", partitions=2, replication_factor=3)
-    fill(client, "source-of-faults", range(COUNT))
-    return "source-of-faults"
-
-
-@pytest.fixture
-def make_copy(
-    server: Server, client: sync.Client, source: str, topic: str, tmp_path: Path
-) -> Callable[[str], Copy]:
-    def make(delivery: str, name: str = "copy") -> Copy:
-        target, folder = f"{topic}-{name}-{delivery}", tmp_path / f"{name}-{delivery}"
-        client.admin.create_topic(target, partitions=3, replication_factor=3)
-        folder.mkdir()
-        return Copy(server.bootstrap, source, target, str(folder), delivery)
-
-    return make
-
-
 def run(spark: SparkSession, copy: Copy, fault: Fault | None = None) -> None:
     copy.run(spark, fault=fault, maxOffsetsPerTrigger=str(COUNT_OF_BATCH))
-
-
-def check(client: sync.Client, copy: Copy, *, may_be_exact: bool = False) -> None:
-    """The copy is exact; but with at_least_once some records are there twice."""
-    found = sorted(values(client, copy.target))
-    assert sorted(set(found)) == expected(range(COUNT))
-    if copy.delivery == "at_least_once":
-        assert len(found) > COUNT or may_be_exact
-    else:
-        assert len(found) == COUNT
 
 
 @all_deliveries
@@ -170,7 +129,8 @@ def test_a_leader_that_is_killed(
 ) -> None:
     """While a task is writing. Nothing has to be run again: the sink waits for the next leader."""
     copy = make_copy(delivery)
-    with waiting(spark, copy, "writing"):
+    fault = Fault("writing", "wait", copy.folder)
+    with waiting(spark, copy, fault, maxOffsetsPerTrigger=str(COUNT_OF_BATCH)):
         leader = server.leader_of(copy.target, 0)
         assert leader is not None
         server.kill_node(leader)
@@ -185,27 +145,14 @@ def test_a_coordinator_that_is_killed(
 ) -> None:
     """While the driver is about to commit: the next coordinator commits."""
     copy = replace(make_copy("exactly_once"), transactional_id="of-a-coordinator")
-    with waiting(spark, copy, "commit"):
-        # That of an id is that of a group of the same name.
-        with client.consumer(copy.source, group=copy.transactional_id) as member:
-            next(member.batches(timeout=0), None)
-            coordinator = client.admin.describe_group(copy.transactional_id).coordinator
+    fault = Fault("commit", "wait", copy.folder)
+    with waiting(spark, copy, fault, maxOffsetsPerTrigger=str(COUNT_OF_BATCH)):
+        coordinator = coordinator_of(client, copy)
         server.kill_node(coordinator)
     try:
         check(client, copy)
     finally:
         server.start_node(coordinator)
-
-
-@contextmanager
-def waiting(spark: SparkSession, copy: Copy, point: Point) -> Iterator[None]:
-    """The block runs while the copy waits in its second microbatch; then it goes on to its end."""
-    fault = Fault(point, "wait", copy.folder)
-    query = copy.start(spark, fault=fault, maxOffsetsPerTrigger=str(COUNT_OF_BATCH))
-    wait_for_fault(query, copy.folder)
-    yield
-    (Path(copy.folder) / "go-on").touch()
-    query.awaitTermination()
 
 
 def test_rows_that_come_in_another_order(
