@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     Ask: TypeAlias = Callable[[int, TransactionsSettled], Awaitable[TransactionsSettledReply]]
 
 SLICE = 1_000  # rows passed over in one step of the loop
+BEHIND_SECONDS = 0.01  # between two looks at metadata that do not show a decision yet
 
 logger = logging.getLogger("raftmq.broker")
 
@@ -113,13 +114,20 @@ class Settling:
         False at the deadline, or if the slot is lost.
         """
 
-        def is_settled() -> bool:
-            # The newest row: it may list what was decided a moment ago and is not followed yet.
-            state = self._quorum.image.transactions.get(transaction_id)
-            if state is None or state.last_version < version:
-                return version == NO_VERSION and state is None
-            return not self.unsettled_count(transaction_id, state)
+        def row() -> TransactionState | None:
+            # The newest: it may list what was decided a moment ago and is not followed yet.
+            return self._quorum.image.transactions.get(transaction_id)
 
+        def is_settled() -> bool:
+            state = row()
+            return state is None or not self.unsettled_count(transaction_id, state)
+
+        # The quorum has answered; these metadata are a moment behind. Nothing of what is waited for
+        # may change in them, so nobody would wake this.
+        while version != NO_VERSION and ((state := row()) is None or state.last_version < version):
+            if slot.transactions.is_lost or trio.current_time() >= deadline:
+                return False
+            await trio.sleep(BEHIND_SECONDS)
         return await self._wait(slot, transaction_id, is_settled, deadline)
 
     async def _wait(
@@ -203,10 +211,15 @@ class Settling:
         if given:
             await self._read_all(delta.image, {number for number, _ in given})
         self._image, self._slots = delta.image, slots
+        if given:  # who looked while rows were read has not seen that they are known now
+            self._wake_all()
 
     def _drop(self, kept: set[int]) -> None:
         self._commits.drop_slots(kept)
-        for name in list(self._moved):  # those who wait find that the slot is lost
+        self._wake_all()  # those who wait find that the slot is lost
+
+    def _wake_all(self) -> None:
+        for name in list(self._moved):
             self._on_moved(name)
 
     def _note_changed(self, delta: MetadataDelta, numbers: set[int]) -> None:

@@ -106,6 +106,21 @@ async def test_a_commit_that_comes_twice_at_once(autojump_clock: MockClock) -> N
         assert all(each.body.is_settled for each in asked)
 
 
+async def test_an_empty_commit_that_comes_twice_at_once(autojump_clock: MockClock) -> None:
+    """It changes nothing that wakes anybody."""
+    async with transacting() as here:
+        here.cluster.follow_seconds = 0.05
+        await joined(here)
+        await trio.sleep(1)
+        empty = commit_of(-1, 1, numbers=b"", partitions=(), wait_settled=True)
+        asked, began_at = [here.begin(empty) for _ in range(2)], trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for each in asked:
+                nursery.start_soon(each.answer)
+        assert [each.body.is_repeated for each in asked] == [False, True]
+        assert trio.current_time() - began_at < 1
+
+
 async def test_a_version_at_rest_is_forgotten_once(autojump_clock: MockClock) -> None:
     """Its block is nobody's then: the coordinator knows whose it was."""
     async with transacting() as here:
