@@ -120,7 +120,8 @@ class SharedVersion:
                 that. Nothing was done. Definite.
             ReplayMismatch: it was committed before, with another number of rows. Definite.
             InvalidTransaction: a receipt of another version; the id belongs to another lineage, or
-                to a single producer; too many partitions. Nothing was done. Definite.
+                to a single producer. Nothing was done. Definite.
+            InvalidRequest: records in too many partitions. Nothing was done. Definite.
             OutcomeUnknown: no answer came: ask again. Indefinite.
             UnsupportedVersion: the cluster has no shared transactions yet. Definite.
             RaftmqError: what else the coordinator refuses; `error.definite` says which.
@@ -135,7 +136,8 @@ class SharedVersion:
         it is over, or was never begun.
 
         Returns:
-            None; or that it was committed before, and stays so.
+            None; or that it was committed before, and stays so. Of a version below the newest it is
+            not known whether it was: then `count` is None.
 
         Raises:
             InvalidTransaction: the id belongs to another lineage, or to a single producer.

@@ -25,6 +25,7 @@ from raftmq.client.transactions.records import (
 )
 from raftmq.errors import (
     ErrorCode,
+    InvalidRequest,
     InvalidTransaction,
     OutcomeUnknown,
     ReplayMismatch,
@@ -129,7 +130,8 @@ class VersionId:
 
         Raises:
             TypeError: something else than a receipt.
-            InvalidTransaction: a receipt of another version, or they name too many partitions.
+            InvalidTransaction: a receipt of another version.
+            InvalidRequest: they name too many partitions.
             TransactionAborted: they are of two openings of the version, the first of which was
                 aborted: its members' records are gone.
         """
@@ -152,7 +154,7 @@ class VersionId:
             )
         partitions = {place: None for one in writers.values() for place in one.partitions}
         if len(partitions) > TRANSACTION_PARTITIONS_MAX:
-            raise InvalidTransaction(
+            raise InvalidRequest(
                 f"{self}: records in {len(partitions)} partitions, at most "
                 f"{TRANSACTION_PARTITIONS_MAX}: commit more often, or send to fewer topics"
             )

@@ -12,6 +12,7 @@ from raftmq.client.transactions.members import Receipt, VersionId, bits_of
 from raftmq.errors import (
     ErrorCode,
     InvalidConfig,
+    InvalidRequest,
     InvalidTransaction,
     OutcomeUnknown,
     UnknownTransaction,
@@ -148,7 +149,7 @@ def test_too_many_partitions() -> None:
     half = TRANSACTION_PARTITIONS_MAX // 2
     receipts = [receipt_of(0, *range(half)), receipt_of(1, *range(half, 2 * half))]
     assert len(VERSION.commit_of(receipts, None).partitions) == TRANSACTION_PARTITIONS_MAX
-    with pytest.raises(InvalidTransaction, match="records in 2001 partitions, at most 2000"):
+    with pytest.raises(InvalidRequest, match="records in 2001 partitions, at most 2000"):
         VERSION.commit_of([*receipts, receipt_of(2, 2 * half)], None)
 
 
