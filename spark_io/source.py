@@ -11,7 +11,7 @@ import logging
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -105,7 +105,7 @@ class BatchWriter(DataSourceArrowWriter):
         """
         fate = STAYS
         if self._options.is_transactional:
-            fate = abort_version(self._options, self._version)
+            fate = abort_version(self._options, self._version, messages)
         count, _ = counted(messages)
         logger.warning("failed: job=%s records=%d %s", self._job, count, fate)
 
@@ -185,7 +185,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         skips them.
         """
         version = version_of(messages) or self._version_by_checkpoint(batchId)
-        fate = STAYS if version is None else abort_version(self._options, version)
+        fate = STAYS if version is None else abort_version(self._options, version, messages)
         count, _ = counted(messages)
         logger.warning("failed: batch=%d records=%d %s", batchId, count, fate)
 
@@ -219,12 +219,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def query_id_in(checkpoint: str | None) -> str | None:
     """As Spark has written it there; None: it cannot be read as a file of this machine."""
-    found = urlsplit(checkpoint or "")
-    if not found.path or found.scheme not in ("", "file"):
-        return None
     try:
-        return str(json.loads(Path(found.path, "metadata").read_text("utf-8"))["id"])
-    except (OSError, ValueError, KeyError) as error:
+        found = urlsplit(checkpoint or "")
+        if not found.path or found.scheme not in ("", "file"):
+            return None
+        path = unquote(found.path) if found.scheme else str(checkpoint)
+        return str(json.loads(Path(path, "metadata").read_text("utf-8"))["id"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
         logger.debug("checkpoint not read: location=%s error=%s", checkpoint, error)
         return None
 

@@ -299,7 +299,7 @@ def _open(options: SinkOptions, name: Name, topics: Sequence[str]) -> None:
 
 
 # In the driver, to reach a broker: as long as a task goes on that has begun; and not long, as
-# without an abort time does the same.
+# without an abort time does the same. A coordinator that is reached may take two minutes.
 COMMIT_SECONDS, ABORT_SECONDS = 120.0, 5.0
 
 
@@ -358,26 +358,31 @@ def commit_version(
             # Whoever reads the topic next, as the next step of a program, gets these rows.
             committed = shared.commit(receipts, count=count, wait_visible=True)
             if committed.is_repeated and committed.count is None and count:
-                raise ReplayMismatch(
-                    f"version {version.number} of {version.transaction_id!r} is below the newest"
-                    f" one: {count} rows are passed over, whether it was ever committed or not"
-                )
+                raise ReplayMismatch(BELOW_NEWEST.format(version=version, count=count))
         except ReplayMismatch as error:
-            if options.fail_on_data_loss:
+            if options.fail_on_replay_mismatch:
                 raise
             logger.warning("rows are passed over: %s", error)
 
 
-def abort_version(options: SinkOptions, version: Version) -> str:
+def abort_version(
+    options: SinkOptions, version: Version, messages: Sequence[WriterCommitMessage | None]
+) -> str:
     """Let nothing of the version count, so that readers need not wait for its end. Best effort.
+
+    Args:
+        messages: of all tasks, None where one has failed.
 
     Returns:
         What becomes of its rows, in a word.
     """
+    written = [message for message in messages if isinstance(message, Written)]
+    # Else nobody may have joined, and an empty version would be remembered for a job of no use.
+    is_begun = any(each.receipt is not None for each in written)
     try:
         with connected(options.bootstrap, options.client_id, ABORT_SECONDS) as client:
             shared = _shared(client, options, version)
-            if _is_ephemeral(options, version):
+            if is_begun and _is_ephemeral(options, version):
                 is_committed = _leave_empty(shared)
             else:  # it may be run again
                 is_committed = shared.abort() is not None
@@ -390,12 +395,13 @@ def abort_version(options: SinkOptions, version: Version) -> str:
 
 def _leave_empty(shared: SharedVersion) -> bool:
     """Commit nothing: a task that comes late would begin it anew, and hold up readers. Returns
-    whether it was committed before.
+    whether rows of it were committed before.
     """
     try:
-        return shared.commit([], count=0).is_repeated
-    except ReplayMismatch:  # with rows
+        shared.commit([], count=0)
+    except ReplayMismatch:
         return True
+    return False
 
 
 def version_of(messages: Sequence[WriterCommitMessage | None]) -> Version | None:
@@ -442,6 +448,10 @@ def _advice(error: RaftmqError, options: SinkOptions, version: Version) -> str |
     )
 
 
+BELOW_NEWEST = (
+    "version {version.number} of {version.transaction_id!r} is below the newest one: {count} rows "
+    "are passed over, whether it was ever committed or not, as numbers only rise"
+)
 UNKNOWN_JOB = (
     "look whether its rows stand in the topic before the job runs again; one with transactionalId "
     "and generation can be run again at any time"
@@ -490,9 +500,9 @@ _ADVICE = {
         "the checkpoint comes from an older copy, or the query was changed over an open "
         "microbatch: give it another checkpointLocation, with startingOffsets behind what it has "
         "written, and another transactionalId if it has one. Or its plan makes another number of "
-        "rows each time: say failOnDataLoss = false for one start, and the microbatch stays as it "
-        "was committed",
-        "the same generation means the same rows, which stand there since it was committed: take "
-        "a higher generation for others",
+        "rows each time: say failOnReplayMismatch = false for one start, and the microbatch stays "
+        "as it was committed",
+        "a generation is committed once, and none below it afterwards: look what stands in the "
+        "topic, and take a higher generation for these rows, or another transactionalId",
     ),
 }

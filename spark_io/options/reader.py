@@ -66,8 +66,14 @@ SOURCE = (
     "includeTags",
 )
 SINK = (
-    "topic", "delivery", "transactionalId", "generation", "transactionTimeoutMs", "partitioner"
-)  # fmt: skip
+    "topic",
+    "delivery",
+    "transactionalId",
+    "generation",
+    "transactionTimeoutMs",
+    "failOnReplayMismatch",
+    "partitioner",
+)
 # Options of the client that raftmq's consumer and producer have, each with the name it has there.
 CONSUMER = {
     "fetch.min.bytes": "fetch_min_bytes",

@@ -2,7 +2,7 @@
 
 Invariant: there is no option by which a row counts as written before every in-sync replica has it.
 Kafka's names where the meaning is Kafka's; `delivery`, `transactionalId`, `generation`,
-`transactionTimeoutMs` and `partitioner` are raftmq's.
+`transactionTimeoutMs`, `failOnReplayMismatch` and `partitioner` are raftmq's.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ class SinkOptions:
     """Attributes:
     bootstrap: where brokers listen.
     topic: of all rows; None: each row has a column for it.
-    delivery: "idempotent": rows that an earlier attempt has written are skipped, if they come in
-        the same order; other rows are an error. "at_least_once": they are written again.
+    delivery: "exactly_once": all rows of a microbatch or job are one transaction. "idempotent":
+        rows that an earlier attempt has written are skipped, if they come in the same order; other
+        rows are an error. "at_least_once": they are written again.
     transactional_id: names a job, or a stream in place of its query id, over all its runs.
     generation: of a batch with `transactional_id`: which rows, as the number of the nightly run.
     transaction_timeout_ms: with "exactly_once": how long it may take from the first row to the
         commit.
-    fail_on_data_loss: with "exactly_once": a microbatch or job that was committed before with
+    fail_on_replay_mismatch: with "exactly_once": a microbatch or job that was committed before with
         another number of rows is an error; else these rows are passed over.
     checkpoint: of a stream, where its options name it: Spark keeps the id of the query there.
     client_id: a label for the logs of brokers.
@@ -55,7 +56,7 @@ class SinkOptions:
     transactional_id: str | None = None
     generation: int | None = None
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
-    fail_on_data_loss: bool = True
+    fail_on_replay_mismatch: bool = True
     checkpoint: str | None = None
     client_id: str = LABEL
     producer: dict[str, Any] = field(default_factory=dict)
@@ -86,7 +87,7 @@ def sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         transactional_id=_transactional_id(reader),
         generation=reader.number("generation"),
         transaction_timeout_ms=_transaction_timeout_ms(reader, delivery),
-        fail_on_data_loss=reader.flag("failOnDataLoss", default=True),
+        fail_on_replay_mismatch=reader.flag("failOnReplayMismatch", default=True),
         checkpoint=reader.text("checkpointLocation") if is_stream else None,
         client_id=label_of(reader),
         producer=_producer(reader),

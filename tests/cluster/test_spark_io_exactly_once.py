@@ -200,6 +200,15 @@ def test_a_job_that_failed(
     assert client.admin.open_transactions(topic) == ()
 
 
+def test_a_job_that_failed_before_its_first_row(
+    server: Server, client: sync.Client, topic: str
+) -> None:
+    """Nothing remembers it."""
+    before = client.admin.list_transactions()
+    batch_writer(server, topic=topic).abort([None])
+    assert client.admin.list_transactions() == before
+
+
 def test_a_job_with_a_name(server: Server, topic: str, values: Any) -> None:
     """A generation counts once."""
     for generation, skipped in (("1", 0), ("1", 10), ("2", 0)):
@@ -245,7 +254,7 @@ def test_a_microbatch_with_other_rows_than_were_committed(
     with pytest.raises(ReplayMismatch, match="100") as caught:
         stream().commit([write(stream(), rows(0, 99), batch=0)], 0)
     assert "checkpoint comes from an older copy" in told(caught.value)
-    again = stream(failOnDataLoss="false")
+    again = stream(failOnReplayMismatch="false")
     with caplog.at_level(logging.WARNING, "spark_io"):
         again.commit([write(again, rows(0, 99), batch=0)], 0)
     assert "rows are passed over: " in caplog.text
@@ -261,7 +270,7 @@ def test_a_microbatch_below_the_newest(values: Any, stream: Any) -> None:
     again = write(stream(), rows(30, 40), batch=1)
     with pytest.raises(ReplayMismatch, match="below the newest one: 10 rows"):
         stream().commit([again], 1)
-    stream(failOnDataLoss="false").commit([again], 1)
+    stream(failOnReplayMismatch="false").commit([again], 1)
     assert values() == ROWS[:30]
 
 

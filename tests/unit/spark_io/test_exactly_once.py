@@ -122,7 +122,7 @@ def aborted(reason: str) -> TransactionAborted:
         (OutcomeUnknown("no answer"), "is not written twice", "with the same generation"),
         (UnknownTransaction("forgotten"), "before the query starts again", "before it runs again"),
         (UnsupportedVersion("old"), "delivery = idempotent", "delivery = idempotent"),
-        (ReplayMismatch("other rows"), "failOnDataLoss = false", "take a higher generation"),
+        (ReplayMismatch("other rows"), "failOnReplayMismatch = false", "take a higher generation"),
     ],
 )
 def test_what_can_be_done(error: RaftmqError, of_stream: str, of_job: str) -> None:

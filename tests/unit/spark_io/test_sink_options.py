@@ -46,7 +46,7 @@ EACH = [
     ("delivery", "idempotent", "delivery", "idempotent"),
     ("delivery", "AT_LEAST_ONCE", "delivery", "at_least_once"),
     ("delivery", "exactly_once", "delivery", "exactly_once"),
-    ("failOnDataLoss", "false", "fail_on_data_loss", False),
+    ("failOnReplayMismatch", "false", "fail_on_replay_mismatch", False),
     ("partitioner", "murmur2", "producer", {"partitioner": "murmur2"}),
     ("kafka.compression.type", "zstd", "producer", {"compression": "zstd"}),
     ("raftmq.compression.type", "none", "producer", {"compression": None}),
