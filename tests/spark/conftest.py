@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 ROWS_OF_ARROW_BATCH = 20
-HANG_SECONDS = 300.0  # then the JVM says where it is; Python workers do so by themselves
+HANG_SECONDS = 180.0  # then the JVM says where it is; Python workers do so by themselves
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +34,15 @@ def stacks_of_a_hang() -> Iterator[None]:
     yield
     timer.cancel()
     timer.join()
+
+
+@pytest.fixture(autouse=True)
+def stopped_queries(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A query that a red test has left would take its part of the session from all tests behind."""
+    yield
+    if "spark" in request.fixturenames:
+        for query in request.getfixturevalue("spark").streams.active:
+            query.stop()
 
 
 def _tell_stacks() -> None:

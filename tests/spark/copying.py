@@ -15,16 +15,18 @@ from tests.spark.faults import wait_for_fault
 from tests.spark.frames import expected, stream, values, write_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
     from raftmq import sync
+    from raftmq.testing.server import Server
     from tests.spark.faults import Fault
 
 COUNT = 400  # records of the source
 SHUFFLED_TASKS = 3
+RUN_SECONDS_MAX = 240  # longer means stuck
 
 
 @dataclass(frozen=True)
@@ -75,18 +77,40 @@ class Copy:
     def run(self, spark: SparkSession, *, fault: Fault | None = None, **options: str) -> list[int]:
         """How many records each microbatch had."""
         query = self.start(spark, fault=fault, **options)
-        query.awaitTermination()
+        wait_for_end(query)
         return [progress.numInputRows for progress in query.recentProgress]
 
 
+def wait_for_end(query: StreamingQuery) -> None:
+    """Raises StreamingQueryException: it has failed."""
+    ended = query.awaitTermination(RUN_SECONDS_MAX)
+    assert ended, f"it runs for {RUN_SECONDS_MAX} s: {query.status}, {query.lastProgress}"
+
+
 @contextmanager
-def waiting(spark: SparkSession, copy: Copy, fault: Fault, **options: str) -> Iterator[None]:
-    """The block runs while the copy waits at the fault; then it goes on to its end."""
+def without_node(
+    spark: SparkSession, server: Server, copy: Copy, fault: Fault, **options: str
+) -> Iterator[Callable[[int], None]]:
+    """The block runs while the copy waits at the fault, and kills a node with what it gets. Then
+    the copy goes on to its end without that node, which is started again afterwards.
+    """
+    killed: list[int] = []
+
+    def kill(node: int) -> None:
+        server.kill_node(node)
+        killed.append(node)
+
     query = copy.start(spark, fault=fault, **options)
-    wait_for_fault(query, fault.folder)
-    yield
-    (Path(fault.folder) / "go-on").touch()
-    query.awaitTermination()
+    try:
+        wait_for_fault(query, fault.folder)
+        try:
+            yield kill
+        finally:
+            (Path(fault.folder) / "go-on").touch()
+        wait_for_end(query)
+    finally:
+        for node in killed:
+            server.start_node(node)
 
 
 def check(client: sync.Client, copy: Copy, *, may_be_exact: bool = False) -> None:

@@ -149,7 +149,7 @@ def wait_for_fault(query: StreamingQuery, folder: str) -> None:
     happened = Path(folder) / "happened"
     wait_until(lambda: happened.exists() or not query.isActive)
     if not happened.exists():
-        query.awaitTermination()
+        query.awaitTermination(WAIT_SECONDS_MAX)
     assert happened.exists(), "the query ended without the fault"
 
 

@@ -24,7 +24,7 @@ SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.log.level": "ERROR",
-    "spark.python.worker.tracebackDumpIntervalSeconds": "180",  # of a task or plan that hangs
+    "spark.python.worker.tracebackDumpIntervalSeconds": "150",  # of a task or plan that hangs
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stopTimeout": "60s",  # else a query that does not stop is waited for
     "spark.sql.shuffle.partitions": "2",

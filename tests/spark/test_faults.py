@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from tests.spark.copying import COUNT, Copy, check, coordinator_of, waiting
+from tests.spark.copying import COUNT, Copy, check, coordinator_of, without_node
 from tests.spark.faults import Fault
 from tests.spark.frames import expected, values
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_batches")]
 
 COUNT_OF_BATCH = 200
+DRIVER_SECONDS_MAX = 400.0  # longer means stuck
 DELIVERIES = ("idempotent", "at_least_once", "exactly_once")
 all_deliveries = pytest.mark.parametrize("delivery", DELIVERIES)
 ROOT = Path(__file__).parents[2]
@@ -112,6 +113,7 @@ def test_a_driver_that_is_killed(
         cwd=ROOT,
         start_new_session=True,
         check=False,
+        timeout=DRIVER_SECONDS_MAX,
     )
     assert driver.returncode == -signal.SIGKILL
     for copy in copies:
@@ -130,14 +132,12 @@ def test_a_leader_that_is_killed(
     """While a task is writing. Nothing has to be run again: the sink waits for the next leader."""
     copy = make_copy(delivery)
     fault = Fault("writing", "wait", copy.folder)
-    with waiting(spark, copy, fault, maxOffsetsPerTrigger=str(COUNT_OF_BATCH)):
+    limit = str(COUNT_OF_BATCH)
+    with without_node(spark, server, copy, fault, maxOffsetsPerTrigger=limit) as kill:
         leader = server.leader_of(copy.target, 0)
         assert leader is not None
-        server.kill_node(leader)
-    try:
-        check(client, copy, may_be_exact=True)
-    finally:
-        server.start_node(leader)
+        kill(leader)
+    check(client, copy, may_be_exact=True)
 
 
 def test_a_coordinator_that_is_killed(
@@ -146,13 +146,10 @@ def test_a_coordinator_that_is_killed(
     """While the driver is about to commit: the next coordinator commits."""
     copy = replace(make_copy("exactly_once"), transactional_id="of-a-coordinator")
     fault = Fault("commit", "wait", copy.folder)
-    with waiting(spark, copy, fault, maxOffsetsPerTrigger=str(COUNT_OF_BATCH)):
-        coordinator = coordinator_of(client, copy)
-        server.kill_node(coordinator)
-    try:
-        check(client, copy)
-    finally:
-        server.start_node(coordinator)
+    limit = str(COUNT_OF_BATCH)
+    with without_node(spark, server, copy, fault, maxOffsetsPerTrigger=limit) as kill:
+        kill(coordinator_of(client, copy))
+    check(client, copy)
 
 
 def test_rows_that_come_in_another_order(

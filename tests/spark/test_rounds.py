@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from tests.spark.copying import check, coordinator_of, waiting
+from tests.spark.copying import check, coordinator_of, without_node
 from tests.spark.faults import Fault, Point
 
 if TYPE_CHECKING:
@@ -97,12 +97,9 @@ def test_a_round(
     if what == "raise" or what == "kill_worker":
         copy.run(spark, fault=Fault(point, what, folder, given.batch), maxOffsetsPerTrigger=limit)
     else:
-        with waiting(
-            spark, copy, Fault(point, "wait", folder, given.batch), maxOffsetsPerTrigger=limit
-        ):
-            node = node_of(server, client, copy, what)
-            server.kill_node(node)
-        server.start_node(node)
+        fault = Fault(point, "wait", folder, given.batch)
+        with without_node(spark, server, copy, fault, maxOffsetsPerTrigger=limit) as kill:
+            kill(node_of(server, client, copy, what))
     check(client, copy)
 
 
