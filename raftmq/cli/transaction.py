@@ -38,7 +38,8 @@ def transaction() -> None:
     JSON: one object per line, by id. It has transaction_id, producer_id, producer_epoch,
     timeout_ms, ephemeral, last_outcome (committed, aborted, reopened), last_reason, last_version,
     last_count, unsettled (a number), unsettled_partitions (a list of topic and partition),
-    changed_at_ms. What is not there is null.
+    changed_at_ms; of a shared id lineage, open_version, members (how many have joined that
+    version, else 0). What is not there is null.
     """),
 )
 @click.option("--unsettled", is_flag=True, help="Only ids with commits that are not settled yet.")
@@ -55,7 +56,8 @@ def list_(
     """List all transaction ids.
 
     last: what became of the newest transaction of the id, and why, if it was aborted. "reopened":
-    a producer has opened the id since, and what was open then, if anything was, is aborted.
+    a producer has opened the id since, and what was open then, if anything was, is aborted; of a
+    shared id: a higher version was begun, which aborted the open one.
     version: the highest that was committed. unsettled: commits that some partitions have not
     marked yet; more than a few, for longer than seconds, mean that a partition has no leader.
 
@@ -144,6 +146,8 @@ def abort(
     names: tuple[str, ...], is_sure: bool, output: str, timeout: float, bootstrap: str | None
 ) -> int:
     """Abort what is open under transaction ids. Their producers are told, and may go on.
+
+    The members of a shared version may not: all of its tasks run again.
 
     Asks first; without a terminal it refuses unless --yes is given. Exit code 3 if there is no
     such id: then none is aborted.

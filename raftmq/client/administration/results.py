@@ -528,8 +528,8 @@ class TransactionDetails:
         timeout_ms: after which leaders that are held up have it aborted.
         is_ephemeral: nobody opens the id again; it is forgotten an hour after its last transaction.
         last_outcome: "committed" or "aborted": the newest that ended; "reopened": a producer has
-            opened the id since, and what was open then, if anything was, is aborted; None: none of
-            these.
+            opened the id since, and what was open then, if anything was, is aborted; of a shared
+            one: a higher version was begun, which aborted the open one; None: none of these.
         last_reason: why it was aborted: "program", "timeout", "operator"; else None.
         last_version: the highest version that was committed; None: no transaction had one.
         last_count: rows of it, as its program counted them; None: it did not say.
