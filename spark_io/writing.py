@@ -347,7 +347,9 @@ def commit_version(
     written = [message for message in messages if isinstance(message, Written)]
     receipts = [each.receipt for each in written if each.receipt is not None]
     count, _ = counted(messages)
-    if not receipts and _is_ephemeral(options, version):  # nobody will ever ask for it again
+    if not receipts and _is_ephemeral(options, version):
+        # Nobody will ever ask for it again. An attempt that failed may have had rows, all the same.
+        abort_version(options, version, messages)
         return
     with (
         version_way_out(options, version),

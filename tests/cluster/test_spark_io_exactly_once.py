@@ -209,6 +209,17 @@ def test_a_job_that_failed_before_its_first_row(
     assert client.admin.list_transactions() == before
 
 
+def test_a_job_whose_failed_attempt_alone_had_rows(
+    server: Server, client: sync.Client, topic: str, values: Any
+) -> None:
+    """By a plan that makes others each time. Readers do not wait for them."""
+    writer = batch_writer(server, topic=topic)
+    write(writer, rows())
+    writer.commit([write(writer)])
+    wait_until(lambda: client.admin.open_transactions(topic) == ())
+    assert values() == []
+
+
 def test_a_job_with_a_name(server: Server, topic: str, values: Any) -> None:
     """A generation counts once."""
     for generation, skipped in (("1", 0), ("1", 10), ("2", 0)):

@@ -333,8 +333,11 @@ def _row_refusal(name: str, state: TransactionState, lineage: str) -> Refused | 
         return Refused(ErrorCode.INVALID_TXN_STATE, message)
     if state.shared.lineage == lineage:
         return None
+    newest = "none committed yet"
+    if state.last_version != NO_VERSION:
+        newest = f"{state.last_version} the newest"
     message = (
-        f"transaction {name}: its versions, {state.last_version} the newest, are those of lineage"
+        f"transaction {name}: its versions, {newest}, are those of lineage"
         f" {state.shared.lineage!r}, not of {lineage!r}, whose numbers mean other rows: take"
         " another id, or forget this one once nobody needs its versions"
     )
