@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 ROWS_OF_ARROW_BATCH = 20
+SOURCE = "source-of-"  # topics of a whole module
 HANG_SECONDS = 180.0  # then the JVM says where it is; Python workers do so by themselves
 
 
@@ -37,12 +38,20 @@ def stacks_of_a_hang() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def stopped_queries(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A query that a red test has left would take its part of the session from all tests behind."""
+def tidied(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A query that a red test has left would take its part of the session from all tests behind.
+    And topics go: brokers in this process hold their files open, and py4j waits for callbacks with
+    select(), whose thread ends at descriptor 1024. Then a query with a listener never starts.
+    """
     yield
     if "spark" in request.fixturenames:
         for query in request.getfixturevalue("spark").streams.active:
             query.stop()
+    if "client" in request.fixturenames:
+        admin = request.getfixturevalue("client").admin
+        for topic in admin.list_topics():
+            if not topic.name.startswith(SOURCE):
+                admin.delete_topic(topic.name)
 
 
 def _tell_stacks() -> None:
@@ -99,7 +108,7 @@ def source(client: sync.Client, request: pytest.FixtureRequest) -> str:
     from tests.spark.copying import COUNT
     from tests.spark.frames import fill
 
-    name = f"source-of-{request.module.__name__.rpartition('.')[2]}"
+    name = f"{SOURCE}{request.module.__name__.rpartition('.')[2]}"
     client.admin.create_topic(name, partitions=2, replication_factor=3)
     fill(client, name, range(COUNT))
     return name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +15,6 @@ from tests.spark.faults import wait_until
 from tests.spark.frames import expected, fill, stream, values, write_stream
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from raftmq import sync
@@ -135,6 +134,8 @@ def test_more_records_are_waited_for_unless_a_query_runs_once(
 
 
 def test_lag_is_seen(spark: SparkSession, copy: Copy, client: sync.Client) -> None:
+    descriptors = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
+    assert descriptors < 1000, "py4j hangs where its own is beyond 1023"
     fill(client, copy.source, range(100))
     ends = client.admin.offsets(copy.source, "latest")
     seen: list[QueryLag] = []
