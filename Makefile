@@ -28,6 +28,8 @@ SECOND_SHARE := tests/unit tests/jepsen_like \
 # A share ends after this many seconds, with the failures it has by then: where one test hangs, those
 # behind it may hang as well, and the reader shall see the first.
 WHOLE := -m "not soak" -p no:cacheprovider --session-timeout 2700
+# Of shares that neither time nor devices of the machine bind: a process for each core.
+PARALLEL := -n auto
 SIM_ARGS = $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 # The same packages for every run of CI.
@@ -86,10 +88,10 @@ fault-share: $(STAMP)
 # Slow while other shares run: not yet a hang of which pytest should print the stacks.
 virtual-share: WHOLE += -o faulthandler_timeout=600
 virtual-share: $(STAMP)
-	$(BIN)/python -m tests.leisurely pytest $(WHOLE) tests/simulation tests/property
+	$(BIN)/python -m tests.leisurely pytest $(WHOLE) $(PARALLEL) tests/simulation tests/property
 
 unit-share: $(STAMP)
-	$(BIN)/pytest $(WHOLE) tests/unit
+	$(BIN)/pytest $(WHOLE) $(PARALLEL) tests/unit
 
 # The other Pythons that the classifiers name run the fast unit tests; one that the machine does not
 # have is named. Their environments have neither Spark nor type checkers; what looks at the checkout
