@@ -298,7 +298,7 @@ def test_the_makefile_uses_no_variable_that_is_gone() -> None:
 
 def test_every_folder_of_tests_is_in_a_share() -> None:
     """What no share of `make test` names would be run by nobody."""
-    shares = re.findall(r"pytest \$\(WHOLE\) (.*)", text_of(ROOT / "Makefile"))
+    shares = re.findall(r"pytest \$\(WHOLE\) (?:\$\(PARALLEL\) )?(.*)", text_of(ROOT / "Makefile"))
     named = sorted(" ".join(shares).split())
     folders = {path.relative_to(ROOT).parts[1] for path in modules("tests")}
     existing = sorted(f"tests/{folder}" for folder in folders if not folder.endswith(".py"))
