@@ -46,7 +46,7 @@ class View:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=True, header_style="bold")
         shown = [[_shown(cell) for cell in row] for row in rows]
         for title, cells in zip(titles, zip(*shown, strict=True), strict=True):
-            is_numbers = all(cell.replace(",", "").isdigit() for cell in cells)
+            is_numbers = all(cell.replace(",", "").replace(".", "", 1).isdigit() for cell in cells)
             table.add_column(title, justify="right" if is_numbers else "left")
         for row in shown:
             table.add_row(*row)

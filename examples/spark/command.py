@@ -38,8 +38,9 @@ BROKERS = 3
 FLIGHTS_MIN = 10_000  # fewer are over before Spark gives out the first hours
 INTRODUCTION = """\
 Three raftmq brokers hold the flights that left New York in 2013. Spark Structured Streaming adds
-up the delays of each carrier and hour, into a second topic and into Parquet. In the middle it is
-killed with -9 and started again. In the end both have to be what plain Python comes to.
+up the delays of each carrier and hour, into a second topic and into Parquet. An hour is given out
+once flights of a week later are there. In the middle it is killed with -9 and started again. In
+the end both have to be what plain Python comes to.
 """
 
 

@@ -62,8 +62,8 @@ class Demo:
         on_terminal = self._view.console.is_terminal
         self._records = topics.send_flights(client, self._flights, progress=on_terminal)
         self._view.say(
-            f"topic {topics.FLIGHTS}: {self._records:,} records in"
-            f" {topics.PARTITIONS[topics.FLIGHTS]} partitions, in the order of time"
+            f"topic {topics.FLIGHTS}: {self._records:,} records, one of them to close the last"
+            f" hours, in {topics.PARTITIONS[topics.FLIGHTS]} partitions, in the order of time"
         )
 
     def _interrupt(self, client: Client) -> Interruption | None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from .totals import Cell, Row, Total
 
-TITLES = ("delays added up by", "rows", "flights", "minutes", "difference")
+TITLES = ("delays added up by", "rows", "flights that left", "minutes", "difference")
 LARGEST_TITLES = ("hour", "carrier", "flights", "mean delay in minutes")
 LARGEST = 5
 
@@ -78,7 +78,11 @@ class Result(NamedTuple):
             return "none was interrupted"
         batch, rows, is_repeated = self.interruption
         of_all = sum(row.batch == batch for row in self.topic)
-        again = f"passed over {rows:,} of {of_all:,} rows" if is_repeated else "never came"
+        again = (
+            f"added {of_all - rows:,} to the {rows:,} rows that stood there"
+            if is_repeated
+            else "never came"
+        )
         return f"number {batch} was interrupted; its second run {again}"
 
     @property

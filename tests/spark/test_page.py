@@ -31,7 +31,7 @@ def test_the_first_program(server: Server, client: sync.Client, tmp_path: Path) 
         r"```python\n(.*?)```", (ROOT / "docs/SPARK.md").read_text(), re.DOTALL
     )
     program = program.replace("127.0.0.1:9292", server.bootstrap)
-    for topic in ("fruit", "copy"):
+    for topic in ("basket", "copy"):
         client.admin.create_topic(topic, partitions=1)
     tmp_path.joinpath("python3").symlink_to("/bin/false")
     left_out = ("PYSPARK_", "SPARK_", "VIRTUAL_ENV", "PYTHON")
