@@ -1,9 +1,10 @@
 """Expressions over tags, `paid & (eu | us) & !test`: read, brought to a normal form, applied. Pure.
 
 The normal form is an "or" of clauses, each an "and" of tags that a record has and tags that it has
-not. Brokers get it in place of the text, and members of a group are compared by it. Invariants: a
-filter is bounded, whatever the text is; equal filters have one form, in which no clause contradicts
-itself or is implied by another; `parse(str(filter)) == filter`.
+not. It is made for the wire, and to compare members of a group; nothing uses it yet. Invariants: a
+filter is bounded, whatever the text is; its clauses are sorted, and none contradicts itself or
+implies another one, so that the order of writing does not matter; `parse(str(filter)) == filter`.
+(Texts that mean the same may have two forms: `a | b` and `a | !a & b`.)
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ import re
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
+from raftmq.model import TAG_BYTES_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 CLAUSES_MAX, TERMS_MAX = 16, 16  # of a filter, and of one clause
 TEXT_CHARS_MAX, DEPTH_MAX = 8192, 32  # of an expression, and of parentheses in it
-TAG_BYTES_MAX = 255  # as of a record's tags
 EVERYTHING = "*"
 # Clauses on the way to the normal form, which bounds its time: some may fall together again.
-_CLAUSES_BETWEEN = 256
+_CLAUSES_BETWEEN = 64
 
 _TOKEN = re.compile(r"""\s*(?:([&|!()])|"((?:[^"\\]|\\.)*)"|([^\s&|!()"]+))""", re.DOTALL)
 _PLAIN = re.compile(r'[^\s&|!()"]+')

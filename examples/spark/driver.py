@@ -8,8 +8,8 @@ what it has done: "written 3 512" (512 rows of microbatch 3 stand in the topic),
 Parquet, too). Ends when its stdin does, so that it does not outlive its parent.
 
 Invariant: the rows of one microbatch are one version of a shared transaction, under the same name
-and number whenever it is run again. So they can be read all at once or not at all, and stand once,
-though the shuffle gives tasks other rows, in another order, each time.
+and number whenever it is run again. So none is read before the commit, and each counts once, though
+the shuffle gives tasks other rows, in another order, each time.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from tests.spark.copying import RUN_SECONDS_MAX, Copy
+from tests.spark.copying import Copy, wait_for_end
 from tests.spark.faults import Fault, FaultyDataSource, wait_for_fault
 from tests.spark.session import new_session
 
@@ -25,7 +25,7 @@ def main() -> None:
             spark, fault=fault, maxOffsetsPerTrigger=given["records_of_batch"]
         )
         wait_for_fault(query, folder)  # one after the other: each start takes a processor
-    query.awaitTermination(RUN_SECONDS_MAX)
+    wait_for_end(query)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from tests.spark.copying import RUN_SECONDS_MAX
+from tests.spark.copying import wait_for_end
 from tests.spark.frames import BOOTSTRAP, read, stream, write, write_stream
 
 if TYPE_CHECKING:
@@ -124,9 +124,7 @@ def test_a_write_to_a_topic_that_there_is_not(
     begun = set(tracker.getJobIdsForGroup())
     rows = stream(spark, server.bootstrap, topic).select("value")
     with pytest.raises(StreamingQueryException) as failed:
-        write_stream(rows, server.bootstrap, "nowhere", tmp_path).start().awaitTermination(
-            RUN_SECONDS_MAX
-        )
+        wait_for_end(write_stream(rows, server.bootstrap, "nowhere", tmp_path).start())
     assert one_line_of(failed.value) == NOWHERE_TO_BE_FOUND
     assert set(tracker.getJobIdsForGroup()) - begun == set()
     assert len(begun - before) == 1  # that of `fill_one`
@@ -155,11 +153,11 @@ def test_output_modes(spark: SparkSession, server: Server, topic: str, tmp_path:
     found = stream(spark, server.bootstrap, topic)
     writer = write_stream(found, server.bootstrap, topic, tmp_path / "1")
     with pytest.raises(PySparkException, match="Update mode"):
-        writer.outputMode("update").start().awaitTermination(RUN_SECONDS_MAX)
+        wait_for_end(writer.outputMode("update").start())
     counts = found.groupBy("value").count().selectExpr("value")
     writer = write_stream(counts, server.bootstrap, topic, tmp_path / "2")
     with pytest.raises(PySparkException) as caught:
-        writer.outputMode("complete").start().awaitTermination(RUN_SECONDS_MAX)
+        wait_for_end(writer.outputMode("complete").start())
     assert 'output mode "complete": a topic can only be added to' in str(caught.value)
 
 
@@ -168,7 +166,5 @@ def test_a_stream_has_no_end(
 ) -> None:
     found = stream(spark, server.bootstrap, topic, endingOffsets="latest")
     with pytest.raises(StreamingQueryException) as caught:
-        write_stream(found, server.bootstrap, topic, tmp_path).start().awaitTermination(
-            RUN_SECONDS_MAX
-        )
+        wait_for_end(write_stream(found, server.bootstrap, topic, tmp_path).start())
     assert "endingOffsets: a stream has no end; read a batch" in one_line_of(caught.value)

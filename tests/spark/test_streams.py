@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from spark_io.lag import LagListener
-from tests.spark.copying import RUN_SECONDS_MAX, Copy
+from tests.spark.copying import Copy, wait_for_end
 from tests.spark.faults import wait_until
 from tests.spark.frames import expected, fill, stream, values, write_stream
 
@@ -83,7 +83,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
         assert spark.table("added").where("value = 'later'").count() == 5
     finally:
         query.stop()
-        query.awaitTermination(RUN_SECONDS_MAX)
+        wait_for_end(query)
 
 
 def test_data_that_is_lost_ends_a_query(
@@ -127,9 +127,9 @@ def test_more_records_are_waited_for_unless_a_query_runs_once(
         wait_until(lambda: query.status["message"] == "Waiting for data to arrive")
     finally:
         query.stop()
-        query.awaitTermination(RUN_SECONDS_MAX)
+        wait_for_end(query)
     assert len(values(client, f"{topic}-copy")) == 30
-    writer.trigger(once=True).start().awaitTermination(RUN_SECONDS_MAX)
+    wait_for_end(writer.trigger(once=True).start())
     assert sorted(values(client, f"{topic}-copy")) == expected(range(40))
 
 
@@ -143,7 +143,7 @@ def test_lag_is_seen(spark: SparkSession, copy: Copy, client: sync.Client) -> No
     spark.streams.addListener(listener)
     try:
         query = copy.start(spark, maxOffsetsPerTrigger="60")
-        query.awaitTermination(RUN_SECONDS_MAX)
+        wait_for_end(query)
         wait_until(lambda: len(seen) >= 2 and not listener.lags)  # events come a little later
     finally:
         spark.streams.removeListener(listener)

@@ -122,8 +122,8 @@ class Settling:
             state = row()
             return state is None or not self.unsettled_count(transaction_id, state)
 
-        # The quorum has answered; these metadata are a moment behind. Nothing of what is waited for
-        # may change in them, so nobody would wake this.
+        # The quorum has answered, and these metadata are behind by a moment. A version without
+        # records may change no row by which a waiter is woken, so this looks again by itself.
         while version != NO_VERSION and ((state := row()) is None or state.last_version < version):
             if slot.transactions.is_lost or trio.current_time() >= deadline:
                 return False

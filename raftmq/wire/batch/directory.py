@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
-from raftmq.model import Compression
+from raftmq.model import TAG_BYTES_MAX, Compression
 from raftmq.wire.batch.compression import codec_of
 from raftmq.wire.batch.header import (
     BATCH_BYTES_MAX,
@@ -46,7 +46,6 @@ Tags = tuple[str, ...]
 # the directory, and the loss of compression by many small chunks.
 TAGGED_CHUNKS_MAX = 64
 TAGS_MAX = 16  # of one record; with TAG_BYTES_MAX 4 KB, as each chunk's directory entry holds them
-TAG_BYTES_MAX = 255  # of one tag, in UTF-8
 DIRECTORY_BYTES_MAX = 512 << 10  # about twice the largest one that can be written
 # Of the map: the list of chunks.
 CHUNKS_KEY = 0
