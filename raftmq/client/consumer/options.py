@@ -27,12 +27,13 @@ from raftmq.client.options import (
 )
 from raftmq.client.type_parameters import KeyT_co, ValueT_co
 from raftmq.errors import InvalidConfig
+from raftmq.tag_filter import TagExpressionError, tag_filter
 from raftmq.topic_config import TOPIC_NAME_CHARS, topic_name_problem
 from raftmq.wire.bodies import ID_MAX
 from raftmq.words import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from raftmq.client.consumer.partition_state import GivenStart, Key, Start
     from raftmq.client.consumer.record import Deserializer
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from raftmq.client.group.effects import OnRebalance
     from raftmq.client.options import Allowed
     from raftmq.model import IsolationLevel
+    from raftmq.tag_filter import TagFilter
 
 
 # -- Group options --------------------------------------------------------------------------------
@@ -203,6 +205,9 @@ class ConsumerOptions:
         isolation_level: "read_committed": records of committed transactions and records outside of
             transactions, up to the first transaction that is still open; "read_uncommitted":
             records of open and of aborted transactions, too.
+        tags: which records are read, by their tags: an expression, such as
+            "paid & (eu | us) & !test"; or a set of tags, any of which is enough. All members of a
+            group have the same. None, or "*": all records.
         value_deserializer: called with each value but None, as bytes; what it returns is the
             record's value. If it raises, UndecodableRecord is raised in place of the record.
         key_deserializer: likewise with each key but None, as it was sent: bytes, text, or an int.
@@ -222,6 +227,7 @@ class ConsumerOptions:
     auto_offset_reset: str = "none"  # a gap must not go unnoticed
     # It costs nothing where there are no transactions. Kafka's default shows aborted records.
     isolation_level: str = "read_committed"
+    tags: str | Collection[str] | None = None
     value_deserializer: Deserializer | None = None
     key_deserializer: Deserializer | None = None
     fetch_min_bytes: int = 1  # Kafka's default: an answer as soon as there is a record
@@ -242,8 +248,14 @@ class ConsumerOptions:
         problems += bad_choice("isolation_level", self.isolation_level, list(ISOLATIONS))
         for name in ("value_deserializer", "key_deserializer"):
             problems += bad_function(name, getattr(self, name), "json.loads")
+        problems += _bad_tags(self.tags)
         if problems:
             raise InvalidConfig(problems)
+
+    @property
+    def tag_filter(self) -> TagFilter | None:
+        """What `tags` asks for; None: all records."""
+        return None if self.tags is None else tag_filter(self.tags)
 
     @property
     def deserializers(self) -> Deserializers | None:
@@ -273,6 +285,7 @@ class ConsumerArguments(GroupArguments, Generic[ValueT_co, KeyT_co], total=False
     start: GivenStart | Mapping[Key, GivenStart]
     auto_offset_reset: Literal["none", "earliest", "latest"]
     isolation_level: Literal["read_committed", "read_uncommitted"]
+    tags: str | Collection[str] | None
     value_deserializer: Callable[[bytes], ValueT_co] | None
     # Of bytes, text or an int; but most topics have one kind, and `bytes.decode` will do for it.
     key_deserializer: Callable[[Any], KeyT_co] | None
@@ -351,6 +364,19 @@ def _bad_isolation(given: Mapping[str, Any]) -> list[str]:
     # Other words are refused where the options are checked.
     if given.get("delivery") == EXACTLY_ONCE and level in ISOLATIONS and level != least:
         return [contradiction(EXACTLY_ONCE, "isolation_level", level, (least,))]
+    return []
+
+
+def _bad_tags(tags: str | Collection[str] | None) -> list[str]:
+    if tags is None:
+        return []
+    is_set = isinstance(tags, list | tuple | set | frozenset)
+    if not isinstance(tags, str) and not (is_set and all(isinstance(tag, str) for tag in tags)):
+        return [f"tags = {tags!r}: expected an expression, as 'paid & !test', or a set of tags"]
+    try:
+        tag_filter(tags)
+    except TagExpressionError as error:
+        return [f"tags: {error}"]
     return []
 
 
