@@ -24,7 +24,8 @@ from raftmq.errors import (
     Unreachable,
 )
 from raftmq.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
-from raftmq.wire.batch.header import RECORDS_MAX, renumbered
+from raftmq.wire.batch.head import renumbered
+from raftmq.wire.batch.header import RECORDS_MAX
 from raftmq.wire.batch.records import RecordBatch, encode_batch
 from raftmq.wire.bodies import ABSENT, PRODUCER_EPOCH_MAX
 
@@ -462,9 +463,7 @@ def _start_of(batch: ProducerBatch) -> int:
 
 def _filled(column: list[GivenHeaders] | list[GivenTags], count: int) -> list | None:  # type: ignore[type-arg]
     """Pad with None up to `count`; None where no record has any."""
-    if not column:
-        return None
-    return [*column, *[None] * (count - len(column))]
+    return [*column, *[None] * (count - len(column))] if column else None
 
 
 # -- Numbering ------------------------------------------------------------------------------------

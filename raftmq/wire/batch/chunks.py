@@ -11,8 +11,10 @@ from array import array
 from bisect import bisect_right
 from functools import cached_property
 from itertools import accumulate, repeat
+from operator import methodcaller
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
 from crc32c import crc32c
 
 from raftmq.model import Compression
@@ -24,8 +26,9 @@ from raftmq.wire.batch.record_headers import NO_HEADERS, pack_headers, pack_mixe
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from raftmq.tag_filter import TagFilter
     from raftmq.wire.batch.arguments import CheckedRecords
-    from raftmq.wire.batch.columns import Key, PackedColumn, Value
+    from raftmq.wire.batch.columns import Key, OpenedChunk, PackedColumn, Value
     from raftmq.wire.batch.directory import Tags
     from raftmq.wire.batch.header import Account, Buffer, BytesOrigin
     from raftmq.wire.batch.record_headers import Headers
@@ -34,7 +37,11 @@ Item = TypeVar("Item")
 
 
 def encode_chunks(
-    records: CheckedRecords, codec: Compression, account: Account | None = None
+    records: CheckedRecords,
+    codec: Compression,
+    account: Account | None = None,
+    *,
+    has_check: bool = True,
 ) -> list[bytes]:
     """Directory and chunks, as pieces to be joined."""
     entries: list[ChunkEntry] = []
@@ -48,7 +55,7 @@ def encode_chunks(
         stored, length = _compressed(encode_chunk(columns), codec)
         entries.append(_entry(chosen.record_count, stored, length, tags))
         pieces += stored
-    return [encode_directory(entries, account), *pieces]
+    return [encode_directory(entries, account, has_check=has_check), *pieces]
 
 
 def _deal_out(records: CheckedRecords) -> list[tuple[Tags | None, list[int] | None]]:
@@ -108,6 +115,51 @@ def _entry(count: int, stored: list[bytes], length: int, tags: Tags | None) -> C
     return ChunkEntry(count, sum(map(len, stored)), crc, length, tags)
 
 
+def pick_tagged(chunk: Chunk, asked: TagFilter) -> Chunk | None:
+    """Those records of the mixed chunk that the filter lets pass; None: no record does.
+
+    Raises:
+        CorruptRecord: it cannot be decoded.
+    """
+    count = chunk.entry.record_count
+    indexes = [index for index in range(count) if asked.matches(chunk.tags_at(index))]
+    if len(indexes) == count:
+        return chunk
+    return PickedChunk(chunk, indexes) if indexes else None
+
+
+class PickedChunk(Chunk):
+    """Some records of a mixed chunk."""
+
+    def __init__(self, chunk: Chunk, indexes: list[int]) -> None:
+        self._chunk, self._indexes = chunk, indexes
+        self.entry = msgspec.structs.replace(chunk.entry, record_count=len(indexes))
+
+    @cached_property
+    def opened(self) -> OpenedChunk:
+        whole = self._chunk.opened
+        times = whole.timestamp_deltas
+        return whole._replace(
+            offset_deltas=array("I", map(whole.offset_deltas.__getitem__, self._indexes)),
+            timestamp_deltas=times and array(times.typecode, _pick(times, self._indexes) or ()),
+        )
+
+    def keys(self) -> Sequence[Key]:
+        return _pick(self._chunk.keys(), self._indexes) or ()
+
+    def values(self) -> Sequence[Value]:
+        return _pick(self._chunk.values(), self._indexes) or ()
+
+    def packed(self, column: PackedColumn) -> Buffer | None:
+        return None
+
+    def headers_at(self, index: int) -> Headers:
+        return self._chunk.headers_at(self._indexes[index])
+
+    def tags_at(self, index: int) -> Tags:
+        return self._chunk.tags_at(self._indexes[index])
+
+
 class ChunkedContents:
     """The records of all chunks, as columns in offset order."""
 
@@ -160,10 +212,10 @@ class ChunkedContents:
         return array("q", map(deltas.__getitem__, self._order))
 
     def keys(self) -> Sequence[Key]:
-        return self._merged(Chunk.keys)
+        return self._merged(methodcaller("keys"))
 
     def values(self) -> Sequence[Value]:
-        return self._merged(Chunk.values)
+        return self._merged(methodcaller("values"))
 
     def packed(self, column: PackedColumn) -> Buffer | None:
         """See `RecordBatch.packed`."""
@@ -186,13 +238,21 @@ class ChunkedContents:
             return (NO_HEADERS,) * count
         if self._order is None:  # one chunk: indexes need no mapping
             return Computed(count, self.chunks[0].headers_at)
-        return Computed(count, lambda index: Chunk.headers_at(*self._place_of(index)))
+        return Computed(count, self._headers_at)
 
     def tags(self) -> Sequence[Tags]:
         count = len(self.offset_deltas)
         if self._order is None and (tags := self.chunks[0].entry.tags) is not None:
             return (tags,) * count
-        return Computed(count, lambda index: Chunk.tags_at(*self._place_of(index)))
+        return Computed(count, self._tags_at)
+
+    def _headers_at(self, index: int) -> Headers:
+        chunk, index = self._place_of(index)
+        return chunk.headers_at(index)
+
+    def _tags_at(self, index: int) -> Tags:
+        chunk, index = self._place_of(index)
+        return chunk.tags_at(index)
 
     def _place_of(self, index: int) -> tuple[Chunk, int]:
         """The chunk of a record, and its index in there."""

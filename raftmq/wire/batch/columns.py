@@ -146,9 +146,9 @@ class Chunk:
         column = self._decode(_VALUES, "values", self.opened.values)
         return column or (None,) * self.entry.record_count
 
-    def packed(self, column: PackedColumn) -> Buffer:
+    def packed(self, column: PackedColumn) -> Buffer | None:
         """The items as they were sent, msgpack one behind the other, of which nothing but their
-        count is checked; empty for nil.
+        count is checked; empty for nil. None: they do not stand there in one piece.
         """
         packed = self.opened.keys if column == "keys" else self.opened.values
         return packed[self._check_count(column, packed) :] if packed else packed

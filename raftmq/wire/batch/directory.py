@@ -8,9 +8,10 @@ add up to exactly the batch that the directory stands in.
 
 The map is msgpack of at most NESTING_MAX levels. Unknown keys from 128 on are ignored and those
 below refused, so that a later version can add both hints and what an older reader must not
-overlook (decision 0008). A named producer's digest and generation have keys 128 and 129, and stand
-first and at full width, so that their place is fixed. Tags are a sorted list, empty for untagged
-records; nil marks the mixed chunk, whose records carry their own.
+overlook (decision 0008). A named producer's digest and generation have keys 128 and 129, the CRC of
+the head key 130 (`head`). They stand first, in this order and at full width, so that their places
+are fixed. Tags are a sorted list, empty for untagged records; nil marks the mixed chunk, whose
+records carry their own.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from raftmq.model import TAG_BYTES_MAX, Compression
 from raftmq.wire.batch.compression import codec_of
 from raftmq.wire.batch.header import (
     BATCH_BYTES_MAX,
+    COLUMNS_BIT,
+    CRC_START,
     DIGEST_MAX,
     GENERATION_MAX,
     HEADER_SIZE,
@@ -51,16 +54,24 @@ DIRECTORY_BYTES_MAX = 512 << 10  # about twice the largest one that can be writt
 CHUNKS_KEY = 0
 # See the top: hints, which an older reader may overlook.
 IGNORED_KEYS_START = 128
-DIGEST_KEY, GENERATION_KEY = 128, 129
+DIGEST_KEY, GENERATION_KEY, CHECK_KEY = 128, 129, 130
 
 LENGTH = Struct(">I")
 _FIXMAP, _FIXMAP_END = 0x80, 0x90
-_ONLY_CHUNKS = bytes([_FIXMAP + 1, CHUNKS_KEY])  # how nearly every directory begins
-_ACCOUNT = Struct(">4sI3sQB")  # markers, digest, markers, generation, CHUNKS_KEY
+_ONLY_CHUNKS = bytes([_FIXMAP + 1, CHUNKS_KEY])
+# Entries of the map, markers, digest, markers, generation, what comes next.
+_ACCOUNT = Struct(">B3sI3sQ3s")
 _UINT8, _UINT32, _UINT64 = 0xCC, 0xCE, 0xCF
-_BEFORE_DIGEST = bytes([_FIXMAP + 3, _UINT8, DIGEST_KEY, _UINT32])
+_BEFORE_DIGEST = bytes([_UINT8, DIGEST_KEY, _UINT32])
 _BEFORE_GENERATION = bytes([_UINT8, GENERATION_KEY, _UINT64])
-ACCOUNT_END = HEADER_SIZE + LENGTH.size + _ACCOUNT.size  # bytes of a batch to read for an account
+_BEFORE_CHECK = bytes([_UINT8, CHECK_KEY, _UINT32])
+_DIRECTORY_START = HEADER_SIZE + LENGTH.size  # of its map, in the batch
+ACCOUNT_END = _DIRECTORY_START + _ACCOUNT.size  # bytes of a batch to read for an account
+# How nearly every directory begins; then come the CRC and the key of the chunks.
+_CHECK_FIRST = bytes([_FIXMAP + 2, *_BEFORE_CHECK])
+_CHECK_FIRST_END = len(_CHECK_FIRST) + 4 + 1
+_CHECK_FOURTH = _FIXMAP + 4, _BEFORE_CHECK  # of an account
+_COLUMNS = COLUMNS_BIT >> 8  # in the first byte of the attributes
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=RECORDS_MAX)]
 _Bytes = Annotated[int, msgspec.Meta(ge=1, le=BATCH_BYTES_MAX)]
@@ -94,15 +105,23 @@ _ENTRIES = msgspec.msgpack.Decoder(
 )
 
 
-def encode_directory(entries: Sequence[ChunkEntry], account: Account | None = None) -> bytes:
-    """The directory with its length in front. `account`: of a named producer."""
-    encoded = _ENCODER.encode({CHUNKS_KEY: entries})
+def encode_directory(
+    entries: Sequence[ChunkEntry], account: Account | None = None, *, has_check: bool = True
+) -> bytes:
+    """The directory with its length in front. `account`: of a named producer. With `has_check`
+    there is room for the CRC of the head, which `seal_batch` writes."""
+    chunks = _ENCODER.encode({CHUNKS_KEY: entries})[1:]
+    said = b""
     if account is not None:
         generation, digest, _ = account  # the partition count stands in the fence only
         assert 0 <= digest <= DIGEST_MAX, digest
         assert 0 <= generation <= GENERATION_MAX, generation
-        said = _ACCOUNT.pack(_BEFORE_DIGEST, digest, _BEFORE_GENERATION, generation, CHUNKS_KEY)
-        encoded = said + encoded[len(_ONLY_CHUNKS) :]
+        said = b"".join(
+            (_BEFORE_DIGEST, LENGTH.pack(digest), _BEFORE_GENERATION, generation.to_bytes(8, "big"))
+        )
+    count = _FIXMAP + 1 + 2 * (account is not None) + has_check
+    check = _BEFORE_CHECK + bytes(4) if has_check else b""
+    encoded = b"".join((bytes((count,)), said, check, chunks))
     return LENGTH.pack(len(encoded)) + encoded
 
 
@@ -114,15 +133,39 @@ def read_account(buffer: Buffer, position: int, header: BatchHeader) -> Account 
     # Kafka's encoding has no directory.
     if not header.is_columns or min(header.size, len(buffer) - position) < ACCOUNT_END:
         return None
-    return _account_at(buffer, position + HEADER_SIZE + LENGTH.size)
+    return _account_at(buffer, position + _DIRECTORY_START)
 
 
 def _account_at(buffer: Buffer, position: int) -> Account | None:
-    before, digest, between, generation, key = _ACCOUNT.unpack_from(buffer, position)
-    # Not written by our encoder: keys in another place are ignored.
-    if (before, between, key) != (_BEFORE_DIGEST, _BEFORE_GENERATION, CHUNKS_KEY):
+    count, before, digest, between, generation, following = _ACCOUNT.unpack_from(buffer, position)
+    is_ours = (
+        following[0] == CHUNKS_KEY if count == _FIXMAP + 3 else (count, following) == _CHECK_FOURTH
+    )
+    # Else not written by our encoder: keys in another place are ignored.
+    if not is_ours or (before, between) != (_BEFORE_DIGEST, _BEFORE_GENERATION):
         return None
     return Account(generation, digest) if generation <= GENERATION_MAX else None
+
+
+def check_position(buffer: Buffer, position: int) -> int | None:
+    """Where the CRC of the head stands in the batch at `position`; None: it has none. Needs no more
+    bytes of it than its head has."""
+    start, view = position + _DIRECTORY_START, memoryview(buffer)
+    if len(view) - start < _CHECK_FIRST_END or not view[position + CRC_START] & _COLUMNS:
+        return None
+    (length,) = LENGTH.unpack_from(buffer, position + HEADER_SIZE)
+    at = _check_at(view[start : start + length])
+    return None if at is None else start + at
+
+
+def _check_at(packed: memoryview) -> int | None:
+    """The same in the map of a directory."""
+    if packed[: len(_CHECK_FIRST)] == _CHECK_FIRST and len(packed) >= _CHECK_FIRST_END:
+        return len(_CHECK_FIRST)
+    at = _ACCOUNT.size  # behind what comes before the CRC
+    if len(packed) <= at + 4 or packed[0] != _FIXMAP + 4 or _account_at(packed, 0) is None:
+        return None
+    return at
 
 
 def read_directory(
@@ -135,16 +178,27 @@ def read_directory(
         UnsupportedCompression: the chunks are compressed with an unknown codec.
     """
     codec = codec_of(header.attributes)
-    try:
-        packed, chunks_position = _find_directory(buffer, position, header)
-        entries = _ENTRIES.decode(_packed_entries(packed))
-    except ValueError as error:  # msgspec's errors are ValueErrors
-        raise _corrupt(str(error), position, where) from error
+    entries, chunks_position = read_entries(buffer, position, header, where=where)
     room = position + header.size - chunks_position
     problem = _problem_of_sums(entries, header.record_count, room) or _problem_of(entries, codec)
     if problem:
         raise _corrupt(problem, position, where)
     return Directory(entries, chunks_position)
+
+
+def read_entries(
+    buffer: Buffer, position: int, header: BatchHeader, *, where: str = ""
+) -> Directory:
+    """As `read_directory`, but the chunks need not add up to the batch.
+
+    Raises:
+        CorruptRecord: it is malformed.
+    """
+    try:
+        packed, chunks_position = _find_directory(buffer, position, header)
+        return Directory(_ENTRIES.decode(_packed_entries(packed)), chunks_position)
+    except ValueError as error:  # msgspec's errors are ValueErrors
+        raise _corrupt(str(error), position, where) from error
 
 
 def _corrupt(what: str, position: int, where: str) -> CorruptRecord:
@@ -164,10 +218,14 @@ def _find_directory(buffer: Buffer, position: int, header: BatchHeader) -> tuple
 
 def _packed_entries(packed: memoryview) -> Buffer:
     """The value of key 0."""
-    if packed[:2] == _ONLY_CHUNKS:  # the map has no other key, as almost all: nothing to decode
+    # Written by our encoder, as almost all: nothing to decode. First without any other key.
+    if packed[:2] == _ONLY_CHUNKS:
         return packed[2:]
-    if len(packed) >= _ACCOUNT.size and _account_at(packed, 0) is not None:
-        return packed[_ACCOUNT.size :]  # written by our encoder for a named producer
+    if (at := _check_at(packed)) is not None and packed[at + 4] == CHUNKS_KEY:
+        return packed[at + 5 :]
+    is_account = len(packed) >= _ACCOUNT.size and packed[0] == _FIXMAP + 3
+    if is_account and _account_at(packed, 0) is not None:
+        return packed[_ACCOUNT.size - len(_BEFORE_CHECK) + 1 :]
     if not packed or not _FIXMAP <= packed[0] < _FIXMAP_END:
         raise ValueError("not a map of at most 15 entries")
     fields = _MAP.decode(packed)

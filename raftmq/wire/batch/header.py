@@ -197,13 +197,10 @@ def pack_prefix(header: BatchHeader, *, base_offset: int, leader_epoch: int) -> 
     return PREFIX.pack(base_offset, header.batch_length, leader_epoch)
 
 
-def renumbered(
-    batch: Buffer, *, producer_id: int, producer_epoch: int, base_sequence: int
-) -> bytearray:
-    """A copy of one whole batch with another producer id, epoch and sequence."""
-    copy = bytearray(batch)
-    _PRODUCER.pack_into(copy, _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
-    return seal(copy)
+def pack_producer(
+    batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int
+) -> None:
+    _PRODUCER.pack_into(batch, _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
 
 
 def seal(batch: bytearray) -> bytearray:

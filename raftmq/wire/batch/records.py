@@ -28,7 +28,7 @@ from raftmq.model import (
     TimestampType,
 )
 from raftmq.wire.batch.arguments import CheckedRecords, GivenHeaders, check_records
-from raftmq.wire.batch.chunks import ChunkedContents, encode_chunks
+from raftmq.wire.batch.chunks import ChunkedContents, encode_chunks, pick_tagged
 from raftmq.wire.batch.columns import INT64_MAX, INT64_MIN, Chunk, Key, Shifted, Value
 from raftmq.wire.batch.compression import codec_of, compress, decompress
 from raftmq.wire.batch.control import (
@@ -39,6 +39,7 @@ from raftmq.wire.batch.control import (
     read_control,
 )
 from raftmq.wire.batch.directory import ACCOUNT_END, Tags, read_account, read_directory
+from raftmq.wire.batch.head import is_partial, passes, seal_batch
 from raftmq.wire.batch.header import (
     BATCH_BYTES_MAX,
     COLUMNS_BIT,
@@ -55,13 +56,13 @@ from raftmq.wire.batch.header import (
     check_batch,
     is_named,
     read_header,
-    seal,
 )
 from raftmq.wire.batch.kafka_records import KafkaContents, encode_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from raftmq.tag_filter import TagFilter
     from raftmq.wire.batch.columns import PackedColumn
     from raftmq.wire.batch.header import Account, BatchHeader, Buffer
     from raftmq.wire.batch.record_headers import Headers
@@ -110,13 +111,23 @@ class RecordBatch:
     """
 
     def __init__(
-        self, buffer: Buffer, header: BatchHeader, origin: BytesOrigin, limits: DecodeLimits
+        self,
+        buffer: Buffer,
+        header: BatchHeader,
+        origin: BytesOrigin,
+        limits: DecodeLimits,
+        asked: TagFilter | None = None,
     ) -> None:
+        """`asked`: only the records that this filter lets pass, perhaps none; of a partial batch
+        the one with which it was sent.
+        """
         self.header = header
         self._origin = origin
         self._limits = limits
         self._buffer = memoryview(buffer)
-        self.chunks = self._find_chunks() if header.is_columns else ()
+        self.chunks: Sequence[Chunk] = self._find_chunks(asked) if header.is_columns else ()
+        if asked is not None:
+            self._count_passed(asked)
 
     @classmethod
     def decode(
@@ -201,26 +212,43 @@ class RecordBatch:
             raise self._origin.corrupt(f"control batch of {self.header.record_count} records")
         return read_control(self.keys[0], self.values[0], self._origin)
 
-    def _find_chunks(self) -> Sequence[Chunk]:
+    def _find_chunks(self, asked: TagFilter | None) -> list[Chunk]:
         header, origin = self.header, self._origin
         if header.is_control:  # control records have Kafka's encoding in either format
             raise origin.corrupt("a control batch of columns")
-        directory = read_directory(self._buffer, origin.position, header, where=origin.where)
+        entries, position = read_directory(
+            self._buffer, origin.position, header, where=origin.where
+        )
         codec = codec_of(header.attributes)
+        wanted = entries if asked is None else [one for one in entries if passes(one, asked)]
         if codec is not Compression.NONE:  # uncompressed chunks take no more than the batch
-            length = sum([entry.uncompressed_length for entry in directory.entries])
+            length = sum([entry.uncompressed_length for entry in wanted])
             # Refused before any memory is spent (decision 0009).
             if length > self._limits.uncompressed_bytes_max:
                 raise origin.corrupt(
                     f"claims {length} bytes uncompressed,"
                     f" allowed {self._limits.uncompressed_bytes_max}"
                 )
-        chunks, position = [], directory.chunks_position
-        for entry in directory.entries:
+        chunks = []
+        # Of a partial batch those that are not wanted were left out.
+        for entry in wanted if is_partial(self._buffer, origin.position) else entries:
             stored = self._buffer[position : position + entry.byte_length]
-            chunks.append(Chunk(entry, stored, codec, BytesOrigin(position, origin.where)))
+            if asked is None or passes(entry, asked):
+                chunks.append(Chunk(entry, stored, codec, BytesOrigin(position, origin.where)))
             position += entry.byte_length
         return chunks
+
+    def _count_passed(self, asked: TagFilter) -> None:
+        """Leave out what does not pass of the mixed chunk, or of records that cannot have tags."""
+        count = self.header.record_count if asked.matches(()) else 0
+        if self.header.is_columns:
+            picked = [
+                pick_tagged(chunk, asked) if chunk.entry.tags is None else chunk
+                for chunk in self.chunks
+            ]
+            self.chunks = [chunk for chunk in picked if chunk is not None]
+            count = sum([chunk.entry.record_count for chunk in self.chunks])
+        self.header = self.header._replace(record_count=count)
 
     @cached_property
     def _contents(self) -> Contents:
@@ -260,11 +288,14 @@ def encode_batch(
     leader_epoch: int = NO_LEADER_EPOCH,
     transactional: bool = False,
     account: Account | None = None,
+    has_check: bool | None = None,
 ) -> bytearray:
     """Encode parallel columns as one batch, whose records have the offsets 0, 1, 2 ...
 
     Timestamps are milliseconds: one for each record, or a single one for all of them.
     `offset_deltas` leaves gaps between the offsets. `account`: of a named producer.
+    `has_check`: the CRC of the head; None: unless there is an account, beside which brokers of
+    earlier versions do not expect it.
 
     Raises:
         InvalidRecord: names the column and the index of what cannot be encoded.
@@ -282,7 +313,8 @@ def encode_batch(
         offset_deltas=offset_deltas,
     )
     attributes = int(compression) | (TRANSACTIONAL_BIT if transactional else 0)
-    pieces = _encode_contents(records, compression, record_format, account)
+    is_checked = account is None if has_check is None else has_check
+    pieces = _encode_contents(records, compression, record_format, account, is_checked)
     if record_format is RecordFormat.COLUMNS:
         attributes |= COLUMNS_BIT
     header = _Fields(
@@ -315,10 +347,11 @@ def _encode_contents(
     compression: Compression,
     record_format: RecordFormat,
     account: Account | None,
+    has_check: bool,
 ) -> list[bytes]:
     try:
         if record_format is RecordFormat.COLUMNS:
-            return encode_chunks(records, compression, account)
+            return encode_chunks(records, compression, account, has_check=has_check)
         if account is not None:
             raise InvalidRecord("record_format is KAFKA, which has no place for an account")
         return [compress(compression, encode_records(records))]
@@ -333,7 +366,7 @@ def _assemble(fields: _Fields, records: CheckedRecords, pieces: list[bytes]) -> 
     try:
         header = HEADER.pack(
             fields.base_offset,
-            0,  # length and CRC: see `seal`
+            0,  # length and CRC: see `seal_batch`
             fields.leader_epoch,
             MAGIC,
             0,
@@ -348,7 +381,7 @@ def _assemble(fields: _Fields, records: CheckedRecords, pieces: list[bytes]) -> 
         )
     except struct.error as error:  # a producer id or timestamp of more bits than its field
         raise InvalidRecord(f"a header field is out of range: {error}: {fields}") from error
-    return seal(bytearray().join((header, *pieces)))
+    return seal_batch(bytearray().join((header, *pieces)))
 
 
 def encode_control_batch(
@@ -416,7 +449,7 @@ def stamp_log_append_time(batch: bytearray, now_ms: int) -> None:
         attributes=header.attributes | TIMESTAMP_TYPE_BIT, max_timestamp=now_ms
     )
     HEADER.pack_into(batch, 0, *stamped)
-    seal(batch)
+    seal_batch(batch)
 
 
 # -- Accounts -------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from raftmq.errors import CorruptRecord, InvalidRecord
 from raftmq.model import Compression, RecordFormat
-from raftmq.wire.batch.directory import ACCOUNT_END, read_account
+from raftmq.wire.batch.directory import ACCOUNT_END, check_position, read_account
 from raftmq.wire.batch.header import (
     COLUMNS_BIT,
     CONTROL_BIT,
@@ -160,7 +160,7 @@ def said_by(batch: bytes, position: int = 0) -> Account | None:
 
 
 def test_an_account_stands_at_a_fixed_place() -> None:
-    """Header and 24 bytes more are enough to know it; no reader of records is disturbed."""
+    """Header and 26 bytes more are enough to know it; no reader of records is disturbed."""
     batch = bytes(encode_batch(values=[b"a", b"b"], timestamp=1, account=ACCOUNT))
     assert batch[65:].startswith(BEFORE)
     assert msgspec.msgpack.decode(batch[65 : 65 + batch[64]])[128] == 0xDEADBEEF
@@ -169,6 +169,17 @@ def test_an_account_stands_at_a_fixed_place() -> None:
     assert read_account(batch[: ACCOUNT_END - 1], 0, header) is None
     assert said_by(b"xyz" + batch, 3) == ACCOUNT
     check_structure(batch, 0, header)
+    assert RecordBatch.decode(batch).values == [b"a", b"b"]
+
+
+def test_an_account_with_the_crc_of_the_head_behind_it() -> None:
+    """What brokers of this version read as well, and those before do not (feature level)."""
+    batch = bytes(encode_batch(values=[b"a", b"b"], timestamp=1, account=ACCOUNT, has_check=True))
+    assert batch[65:].startswith(b"\x84" + BEFORE[1:-1] + bytes.fromhex("cc82 ce"))
+    assert said_by(batch) == ACCOUNT
+    assert read_account(batch[:ACCOUNT_END], 0, check_batch(batch)) == ACCOUNT
+    assert check_position(batch, 0) == ACCOUNT_END
+    check_structure(batch, 0, check_batch(batch))
     assert RecordBatch.decode(batch).values == [b"a", b"b"]
 
 

@@ -8,6 +8,7 @@ from raftmq.errors import CorruptRecord
 from raftmq.model import Compression, RecordFormat
 from raftmq.wire.batch.control import ControlType
 from raftmq.wire.batch.directory import ACCOUNT_END
+from raftmq.wire.batch.head import renumbered
 from raftmq.wire.batch.header import (
     CONTROL_BIT,
     NAMED_FIRST,
@@ -15,7 +16,6 @@ from raftmq.wire.batch.header import (
     check_batch,
     is_named,
     named_producer_id,
-    renumbered,
     seal,
 )
 from raftmq.wire.batch.records import (

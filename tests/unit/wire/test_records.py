@@ -27,9 +27,10 @@ KAFKA_BATCH = bytes.fromhex(
     "0c 00 05 02 01 01 00"  # three milliseconds earlier, nothing in it
 )
 COLUMNS_BATCH = bytes.fromhex(
-    "0000000000000000 00000073 ffffffff 02 c8bf8f90 4000 00000001"
+    "0000000000000000 0000007a ffffffff 02 91280643 4000 00000001"
     "00000000000003e8 00000000000003ed ffffffffffffffff ffff ffffffff 00000002"
-    "0000000d 81 00 91 95 02 31 ce539371d4 31 90"  # {0: [[2, 49, crc, 49, []]]}
+    "00000014 82 cc82 ce48c73956"  # {130: CRC of the head,
+    "00 91 95 02 31 ce539371d4 31 90"  # 0: [[2, 49, crc, 49, []]]}
     "00000000 00000003 00000005 00000006 0000000f"
     "92 00 05"  # timestamps
     "92 c4016b f9"  # keys
@@ -78,10 +79,11 @@ def test_columns_batch_byte_for_byte() -> None:
 def test_tagged_chunks_byte_for_byte() -> None:
     """Records one and three share a tag, so they share a chunk; offsets say which is where."""
     batch = encode_batch(values=[b"a", b"b", b"c"], tags=[["x"], None, ["x"]], timestamp=1000)
-    directory, chunks = batch[65:90], batch[90:]
-    assert batch[61:65] == (25).to_bytes(4, "big")
-    assert directory.startswith(bytes.fromhex("81 00 92 95 02 1e ce"))
-    assert directory[11:16] == bytes.fromhex("1e 91 a178 95")
+    directory, chunks = batch[65:97], batch[97:]
+    assert batch[61:65] == (32).to_bytes(4, "big")
+    assert directory.startswith(bytes.fromhex("82 cc82 ce"))
+    assert directory[8:].startswith(bytes.fromhex("00 92 95 02 1e ce"))
+    assert directory[18:23] == bytes.fromhex("1e 91 a178 95")
     assert chunks[20:30] == bytes.fromhex("92 00 02 92 c40161 c40163")
     assert chunks[50:] == bytes.fromhex("91 01 91 c40162")
 
@@ -146,7 +148,11 @@ def test_log_append_time(record_format: RecordFormat) -> None:
     decoded = RecordBatch.decode(batch)
     assert decoded.header.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert list(decoded.timestamps) == [5_000, 5_000]
-    assert batch[61:] == before[61:]
+    crc = slice(69, 73) if decoded.header.is_columns else slice(61, 61)  # of the head
+    assert (batch[61 : crc.start], batch[crc.stop :]) == (
+        before[61 : crc.start],
+        before[crc.stop :],
+    )
     assert decoded.header.base_timestamp == 1
 
 

@@ -13,7 +13,8 @@ from raftmq.client.producer.batch import (
 )
 from raftmq.errors import MessageTooLarge, RaftmqError
 from raftmq.model import Compression
-from raftmq.wire.batch.header import check_batch, renumbered
+from raftmq.wire.batch.head import renumbered
+from raftmq.wire.batch.header import check_batch
 from raftmq.wire.batch.records import RecordBatch, encode_batch
 from raftmq.wire.bodies import PRODUCER_EPOCH_MAX
 
