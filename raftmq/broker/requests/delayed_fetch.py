@@ -17,21 +17,14 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import trio
 
+from raftmq.broker.requests.fetched_records import NO_RECORDS
 from raftmq.disk.files import WouldBlock
 from raftmq.errors import CorruptRecord, RaftmqError, StorageError, without_frames
 from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.wire.bodies import ABSENT, clip_message
-from raftmq.wire.messages.fetch import (
-    ABORTED_MAX,
-    AbortedTransaction,
-    Diverging,
-    FetchReply,
-    PartitionFetched,
-)
+from raftmq.wire.messages.fetch import Diverging, FetchReply, PartitionFetched
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from raftmq.broker.replication.replicas import Replicas
     from raftmq.broker.requests.fetch_sessions import (
         FetchPurgatory,
@@ -39,17 +32,15 @@ if TYPE_CHECKING:
         PartitionView,
         SessionPartition,
     )
+    from raftmq.broker.requests.fetched_records import Records
+    from raftmq.broker.requests.record_readers import RecordReader
     from raftmq.partition.replica import Replica
     from raftmq.partition.replica_environment import PartitionKey
-    from raftmq.partition.storage.aborted_index import Aborted
-    from raftmq.partition.storage.directory import LogDirectory
-    from raftmq.partition.storage.log import LogSlice, PartitionLog
-    from raftmq.rpc.reply import Piece
 
 PARTITIONS_TOLD_MAX = 1000  # of one answer, which must fit into `header_bytes_max`
-# Aborted transactions of one answer, 600 kB, which fit into the header, too; more than those of one
-# partition, which may have ABORTED_MAX.
-ABORTED_TOLD_MAX = 20_000
+# Aborted transactions and ranges that were left out of one answer, 600 kB, which fit into the
+# header, too; more than those of one partition.
+ROWS_TOLD_MAX = 20_000
 MESSAGE_CHARS_MAX = 300  # of an error text, a thousand of which fit into the header
 ANSWER_BYTES_MAX = 48 << 20  # below `frame_bytes_max`, and others wait behind it
 WAIT_SECONDS_MAX = 60.0  # of a long poll; a client that asks for more is answered empty
@@ -77,24 +68,12 @@ class AnswerLimits(Protocol):
     def bytes_max(self) -> int: ...
 
 
-class _Records(msgspec.Struct, frozen=True):
-    """Whole batches, of `length` bytes, in memory or in a file."""
-
-    end_offset: int
-    pieces: Sequence[Piece]
-    length: int
-    aborted: tuple[AbortedTransaction, ...] = ()
-
-
-NO_RECORDS = _Records(0, (), 0)
-
-
 class _Found(msgspec.Struct, frozen=True):
     """What one partition has to answer."""
 
     partition: SessionPartition
     seen: PartitionView | None
-    records: _Records = NO_RECORDS
+    records: Records = NO_RECORDS
     error: RaftmqError | None = None
 
 
@@ -109,19 +88,19 @@ class DelayedFetch:
         self,
         session: FetchSession,
         reading: ReaderView,
+        reader: RecordReader,
         hosting: Replicas,
-        directory: LogDirectory,
         waiting: FetchPurgatory,
         limits: AnswerLimits,
         now: float,
     ) -> None:
-        self._session, self._reading = session, reading
-        self._hosting, self._directory, self._waiting = hosting, directory, waiting
+        self._session, self._reading, self._reader = session, reading, reader
+        self._hosting, self._waiting = hosting, waiting
         self._bytes_max = min(limits.bytes_max, ANSWER_BYTES_MAX)
         self._bytes_min = min(limits.bytes_min, self._bytes_max)
         self.deadline = now + min(limits.max_wait_ms / 1000, WAIT_SECONDS_MAX)
         self._found: dict[PartitionKey, _Found] = {}
-        self._bytes = self._aborted = 0  # of what was found
+        self._bytes = self._rows = 0  # of what was found
         # Its records are being read from disk, until the scope is cancelled.
         self._being_read: tuple[SessionPartition, trio.CancelScope] | None = None
         # Urgent: answer without waiting for `bytes_min`. Full: nothing more fits.
@@ -217,11 +196,11 @@ class DelayedFetch:
         if partition.key in self._found:
             before = self._found.pop(partition.key).records
             self._bytes -= before.length
-            self._aborted -= len(before.aborted)
+            self._rows -= before.row_count
         try:
             seen, part = self._see(partition), None
             if _has_records(partition, seen):
-                part = self._read_now(partition, seen)
+                part = self._reader.read_now(partition, seen, self._bytes_left)
         except RaftmqError as error:  # such as NotLeaderOrFollower: answered in place of records
             self._judge(partition, None, None, without_frames(error), now)
         # Also the signal of `read_now` that the page cache lacks it.
@@ -230,24 +209,6 @@ class DelayedFetch:
         else:
             self._judge(partition, seen, part, None, now)
         return True
-
-    def _read_now(self, partition: SessionPartition, seen: PartitionView) -> _Records:
-        """Raises WouldBlock."""
-        log, offset, bytes_max = self._wanted(partition)
-        # A follower in sync, which may read up to the log's end, needs no file.
-        if partition.keeps_up and log.tail is not None:
-            found = log.tail.read(offset, bytes_max)
-            if found is not None:
-                return _Records(found.end_offset, found.pieces, found.length)
-        directory, end_offset = self._directory, seen.end_offset
-        part = directory.slice_now(log, offset, bytes_max=bytes_max, end_offset=end_offset)
-        if not seen.hides_aborted or not part.bytes.length:
-            return _in_file(part)
-        aborted = directory.aborted_in_now(log, offset, part.end_offset, ABORTED_MAX)
-        if len(aborted) > ABORTED_MAX:  # the last one is one too many: end before it
-            end_offset = aborted[-1].first_offset
-            part = directory.slice_now(log, offset, bytes_max=bytes_max, end_offset=end_offset)
-        return _in_file(part, aborted)
 
     async def _read_from_disk(self, partition: SessionPartition, scope: trio.CancelScope) -> None:
         # The request was answered before this task began.
@@ -268,64 +229,47 @@ class DelayedFetch:
 
     async def _find(
         self, partition: SessionPartition
-    ) -> tuple[PartitionView | None, _Records | None, RaftmqError | None]:
+    ) -> tuple[PartitionView | None, Records | None, RaftmqError | None]:
         """What `_look_at` would have found."""
         try:
             seen, part = self._see(partition), None
             if _has_records(partition, seen):  # it may have been truncated meanwhile
-                part = await self._read(partition, seen)  # as long as the disk takes
+                # As long as the disk takes.
+                part = await self._reader.read(partition, seen, self._bytes_left)
         except RaftmqError as error:
             return None, None, without_frames(error)
         return seen, part, None
-
-    async def _read(self, partition: SessionPartition, seen: PartitionView) -> _Records:
-        """As `_read_now`, in worker threads where the page cache does not have it."""
-        log, offset, bytes_max = self._wanted(partition)
-        directory, end_offset = self._directory, seen.end_offset
-        part = await directory.slice(log, offset, bytes_max=bytes_max, end_offset=end_offset)
-        if not seen.hides_aborted or not part.bytes.length:
-            return _in_file(part)
-        # An index that is lost is built first, from the batches.
-        aborted = await directory.aborted_in(log, offset, part.end_offset, ABORTED_MAX)
-        if len(aborted) > ABORTED_MAX:  # as above
-            end_offset = aborted[-1].first_offset
-            part = await directory.slice(log, offset, bytes_max=bytes_max, end_offset=end_offset)
-        return _in_file(part, aborted)
 
     def _see(self, partition: SessionPartition) -> PartitionView:
         """Raises RaftmqError: the answer in place of records."""
         replica = self._session.replica_of(partition, self._hosting.get)
         return self._reading.look(replica, partition)
 
-    def _wanted(self, partition: SessionPartition) -> tuple[PartitionLog, int, int]:
-        replica, wanted = partition.replica, partition.wanted
-        assert replica is not None, "looked at, and not watched"
-        # At least 1, as the first batch is read whole in any case.
-        bytes_max = max(1, min(wanted.bytes_max, self._bytes_max - self._bytes))
-        return replica.log, wanted.fetch_offset, bytes_max
+    @property
+    def _bytes_left(self) -> int:
+        return self._bytes_max - self._bytes
 
     def _judge(
         self,
         partition: SessionPartition,
         seen: PartitionView | None,
-        part: _Records | None,
+        part: Records | None,
         error: RaftmqError | None,
         now: float,
     ) -> None:
         """Five cases: 1. error or divergence: answer at once; 2. records; 3. bounds for the first
         time; 4. new bounds, with records or in a moment; 5. nothing.
         """
-        length = 0 if part is None else part.length
+        is_anything = part is not None and bool(part.length or part.left_out)
         if seen is None or seen.diverged is not None:  # case 1
             self._add(_Found(partition, seen, error=error), is_urgent=True)
-        elif part is not None and length:  # case 2; else no whole batch ends before `end_offset`
+        elif part is not None and is_anything:  # case 2; else no batch ends before `end_offset`
             # The next batch does not fit: it stays new data for the next request.
-            if self._bytes and not self._has_room(part):
+            if not self._has_room(part):
                 self._session.news[partition.key] = partition
                 self._is_full = True
             else:  # if more is there than fits, waiting for new records would be pointless
-                is_cut = part.end_offset < seen.end_offset
-                self._add(_Found(partition, seen, part), is_urgent=is_cut)
+                self._add(_Found(partition, seen, part), is_urgent=part.is_cut)
         elif partition.told is None:  # case 3: consumers have no use for bounds without records
             self._add(_Found(partition, seen), is_urgent=self._session.is_follower)
         elif self._session.is_follower and partition.has_new_bounds(
@@ -334,15 +278,15 @@ class DelayedFetch:
             self._add(_Found(partition, seen))
             self._linger(now)
 
-    def _has_room(self, part: _Records) -> bool:
-        aborted = self._aborted + len(part.aborted)
-        return self._bytes + part.length <= self._bytes_max and aborted <= ABORTED_TOLD_MAX
+    def _has_room(self, part: Records) -> bool:
+        """What comes first is answered in any case."""
+        is_short = not self._bytes or self._bytes + part.length <= self._bytes_max
+        return is_short and (not self._rows or self._rows + part.row_count <= ROWS_TOLD_MAX)
 
     def _add(self, found: _Found, *, is_urgent: bool = False) -> None:
         self._found[found.partition.key] = found
-        records = found.records
-        self._bytes += records.length
-        self._aborted += len(records.aborted)
+        self._bytes += found.records.length
+        self._rows += found.records.row_count
         self._is_urgent |= is_urgent
         self._is_full |= self._bytes >= self._bytes_max or len(self._found) >= PARTITIONS_TOLD_MAX
 
@@ -356,22 +300,23 @@ class DelayedFetch:
 
     def _tell(self, found: _Found) -> PartitionFetched:
         partition, seen, error = found.partition, found.seen, found.error
-        length = found.records.length
         if error is not None:  # errors are per partition; the others are answered
             return self._tell_error(partition, error)
         assert seen is not None, "neither seen nor failed"
         diverged = seen.diverged
         partition.told = seen if diverged is None else None  # after truncation all is new
         # Until the reader names its next offset, another answer would repeat this one.
-        partition.rests = length > 0 or diverged is not None
+        records = found.records
+        partition.rests = bool(records.length or records.left_out or diverged is not None)
         return PartitionFetched(
             *partition.key,
             high_watermark=seen.high_watermark,
             log_start_offset=seen.log_start_offset,
-            length=length,
+            length=records.length,
             diverging=None if diverged is None else Diverging(*diverged),
             last_stable_offset=seen.last_stable_offset,
-            aborted=found.records.aborted,
+            aborted=records.aborted,
+            left_out=records.left_out,
         )
 
     def _tell_error(self, partition: SessionPartition, error: RaftmqError) -> PartitionFetched:
@@ -409,11 +354,6 @@ class DelayedFetch:
             # The reader may have forgotten it meanwhile, and even named it anew.
             if self._session.partitions.get(partition.key) is partition:
                 self._session.news[partition.key] = partition
-
-
-def _in_file(part: LogSlice, aborted: Sequence[Aborted] = ()) -> _Records:
-    told = tuple([AbortedTransaction(*one) for one in aborted[:ABORTED_MAX]])
-    return _Records(part.end_offset, (part.bytes,), part.bytes.length, told)
 
 
 def _has_records(partition: SessionPartition, seen: PartitionView) -> bool:

@@ -15,6 +15,7 @@ import trio
 
 from raftmq.broker.requests.delayed_fetch import DelayedFetch
 from raftmq.broker.requests.fetch_sessions import FetchSessions, PartitionView
+from raftmq.broker.requests.record_readers import AllRecords, FilteredRecords
 from raftmq.errors import (
     InvalidRequest,
     OffsetOutOfRange,
@@ -23,10 +24,11 @@ from raftmq.errors import (
     error_for,
     without_frames,
 )
-from raftmq.model import IsolationLevel
+from raftmq.model import IsolationLevel, RecordFormat
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.fetch import Fetch
 from raftmq.wire.messages.replicate import ReplicaFetch, ReplicaProgress
+from raftmq.wire.tag_clauses import read_filter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
         FetchSession,
         SessionPartition,
     )
+    from raftmq.broker.requests.record_readers import RecordReader
     from raftmq.partition.replica import Replica
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.rpc.context import RequestContext
@@ -69,30 +72,43 @@ class FetchRequests:
         return {Fetch: self.fetch}
 
     def fetch(self, context: RequestContext, request: Fetch, _payload: Buffer) -> PendingReply:
-        """Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch."""
+        """Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch, InvalidRequest."""
+        asked = read_filter(request.tags)
         now, level = trio.current_time(), request.isolation_level
-        # A session is of one level: what is news to one reader is none to the other.
-        owner = context.principal, level
+        # A session is of one level and one filter: what is news to one reader is none to another.
+        owner = context.principal, level, request.tags
         session = self.sessions.enter(request.session_id, request.session_epoch, owner, now)
         session.forget(request.forgotten)
         for wanted in request.partitions:
             session.check(session.name(wanted))
-        reading = ConsumerView(is_committed=level == IsolationLevel.READ_COMMITTED)
+        is_committed = level == IsolationLevel.READ_COMMITTED
+        reading = ConsumerView(is_committed=is_committed, is_filtered=asked is not None)
+        reader: RecordReader = (
+            AllRecords(self._directory)
+            if asked is None
+            else FilteredRecords(self._directory, asked)
+        )
         return DelayedFetch(
-            session, reading, self._hosting, self._directory, self._waiting, request, now
+            session, reading, reader, self._hosting, self._waiting, request, now
         ).start(now)
 
 
 class ConsumerView:
-    """`is_committed`: nothing of a transaction that is open, as READ_COMMITTED demands."""
+    """`is_committed`: nothing of a transaction that is open, as READ_COMMITTED demands.
+    `is_filtered`: only what a filter of tags lets pass."""
 
-    def __init__(self, *, is_committed: bool) -> None:
-        self._is_committed = is_committed
+    def __init__(self, *, is_committed: bool, is_filtered: bool = False) -> None:
+        self._is_committed, self._is_filtered = is_committed, is_filtered
 
     def look(self, replica: Replica, partition: SessionPartition) -> PartitionView:
         """Raises RaftmqError: the answer in place of records."""
         wanted, log = partition.wanted, replica.log
         leader = replica.leading(wanted.leader_epoch)
+        if self._is_filtered and log.config.record_format is RecordFormat.KAFKA:
+            raise InvalidRequest(
+                f"{log.name} has record.format=kafka, in which records have no tags: read it"
+                " without a filter of tags"
+            )
         end_offset, start_offset = replica.high_watermark, log.log_start_offset
         # Below the log start there is no epoch to compare: out of range says it better.
         if wanted.fetch_offset >= start_offset and wanted.last_fetched_epoch >= 0:
@@ -136,7 +152,8 @@ class ReplicaFetchRequests:
         registered_epoch: Callable[[int], int | None],
     ) -> None:
         """`registered_epoch(broker)`: its broker epoch in the metadata, also if it is fenced."""
-        self._hosting, self._directory, self._waiting = hosting, directory, waiting
+        self._hosting, self._waiting = hosting, waiting
+        self._reader = AllRecords(directory)
         self._registered_epoch = registered_epoch
         self.sessions = FetchSessions(random, are_followers=True)
 
@@ -166,7 +183,7 @@ class ReplicaFetchRequests:
         if held:  # more is held of partitions that this request does not name
             self._take_all(request, held.values(), now)
         return DelayedFetch(
-            session, self, self._hosting, self._directory, self._waiting, request, now
+            session, self, self._reader, self._hosting, self._waiting, request, now
         ).start(now)
 
     def _check_epoch(self, broker_id: int, broker_epoch: int) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable
     from random import Random
 
+    from raftmq.broker.requests.fetched_records import Looked
     from raftmq.errors import RaftmqError
     from raftmq.partition.leader import Diverged
     from raftmq.partition.replica import Replica
@@ -65,9 +66,12 @@ class SessionPartition:
     rests: no answer before the reader names it again.
     diverged, refusal: what the leader's rules said to a follower's fetch; None for consumers.
     keeps_up: the reader is a follower in sync; it may be answered from memory.
+    looked: of a reader with a filter: how far it was looked for since it has named the partition.
     """
 
-    __slots__ = ("diverged", "keeps_up", "key", "refusal", "replica", "rests", "told", "wanted")
+    __slots__ = (
+        "diverged", "keeps_up", "key", "looked", "refusal", "replica", "rests", "told", "wanted",
+    )  # fmt: skip
 
     def __init__(self, key: PartitionKey, wanted: FetchPartition) -> None:
         self.key, self.wanted = key, wanted
@@ -77,6 +81,7 @@ class SessionPartition:
         self.keeps_up = False
         self.diverged: Diverged | None = None
         self.refusal: RaftmqError | None = None
+        self.looked: Looked | None = None
 
     def has_new_bounds(self, high_watermark: int, log_start_offset: int) -> bool:
         """Whether the reader has not been told these; always so before the first answer."""
@@ -137,7 +142,7 @@ class FetchSession:
             partition.told = None
         partition.wanted, partition.rests = wanted, False
         partition.diverged = partition.refusal = None
-        partition.keeps_up = False
+        partition.keeps_up, partition.looked = False, None
         self.news.pop(key, None)
         return partition
 

@@ -1,8 +1,8 @@
 """Fetched batches of one partition that were not handed out yet, decoded lazily. Pure.
 
 Kafka: CompletedFetch. Owns the batches in log order, and their bytes; decodes a batch only when its
-records are about to be handed out. Batches without records for the program are passed over, and
-never decoded: control batches, and those of aborted transactions.
+records are about to be handed out. What has no records for the program is passed over, and never
+decoded: control batches, those of aborted transactions, and what a filter of tags has left out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftmq.client.consumer.batch import BatchPart
 from raftmq.errors import RaftmqError
@@ -20,14 +20,33 @@ from raftmq.wire.batch.records import DecodeLimits, RecordBatch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from raftmq.tag_filter import TagFilter
     from raftmq.wire.batch.header import BatchHeader, Buffer
 
 # The defaults: batches come from other programs, so decoding bounds what they may allocate.
 LIMITS = DecodeLimits()
 
 
+class PassedOver(NamedTuple):
+    """Offsets of which nothing was sent: no record there passes the filter.
+
+    Attributes:
+        leader_epoch: of the last batch there.
+    """
+
+    base_offset: int
+    end_offset: int
+    leader_epoch: int
+    size: int = 0
+    is_passed_over: bool = True
+
+
 class CompletedFetch:
-    """One batch, whole at `position` of `data`; its header and CRC have been checked.
+    """One batch at `position` of `data`, whole or partial, which has been checked.
+
+    Args:
+        size: bytes of the batch there; of a partial one fewer than its header says.
+        asked: only the records that this filter lets pass are for the program.
 
     Attributes:
         is_passed_over: it has no record for the program: a control batch, or an aborted one.
@@ -41,15 +60,20 @@ class CompletedFetch:
         *,
         where: str,
         is_aborted: bool = False,
+        size: int | None = None,
+        asked: TagFilter | None = None,
     ) -> None:
         self.header = header
+        self.base_offset, self.end_offset = header.base_offset, header.end_offset
+        self.leader_epoch = header.leader_epoch
+        self.size = header.size if size is None else size
         self.is_passed_over = is_aborted or header.is_control
-        self._data, self._origin = data, BytesOrigin(position, where)
+        self._data, self._origin, self._asked = data, BytesOrigin(position, where), asked
 
     @cached_property
     def batch(self) -> RecordBatch:
         """Raises CorruptRecord, UnsupportedCompression."""
-        return RecordBatch(self._data, self.header, self._origin, LIMITS)
+        return RecordBatch(self._data, self.header, self._origin, LIMITS, self._asked)
 
     def part(self, position: int, *, records_max: int) -> BatchPart:
         """Its records from the first one at or after `position` on; may be empty. Not of a batch
@@ -59,11 +83,16 @@ class CompletedFetch:
             CorruptRecord, UnsupportedCompression: it cannot be decoded.
         """
         assert not self.is_passed_over, "no record of it is for the program"
-        header, start = self.header, 0
+        # A filter may have left fewer than the header counts.
+        count = self.header.record_count if self._asked is None else self.batch.header.record_count
+        start = 0
         # The fetch began within the batch, or part was handed out
-        if position > header.base_offset:
+        if count and position > self.base_offset:
             start = bisect_left(self.batch.offsets, position)
-        return BatchPart(self.batch, start, min(header.record_count, start + records_max))
+        return BatchPart(self.batch, start, min(count, start + records_max))
+
+
+Fetched: TypeAlias = CompletedFetch | PassedOver
 
 
 class CompletedFetches:
@@ -74,16 +103,16 @@ class CompletedFetches:
     """
 
     def __init__(self) -> None:
-        self._pieces: deque[CompletedFetch] = deque()
+        self._pieces: deque[Fetched] = deque()
         self.byte_count = 0
 
     def __bool__(self) -> bool:
         return bool(self._pieces)
 
-    def add(self, pieces: Iterable[CompletedFetch]) -> None:
+    def add(self, pieces: Iterable[Fetched]) -> None:
         for piece in pieces:
             self._pieces.append(piece)
-            self.byte_count += piece.header.size
+            self.byte_count += piece.size
 
     def clear(self) -> None:
         self._pieces.clear()
@@ -99,7 +128,7 @@ class CompletedFetches:
         """
         parts: list[BatchPart] = []
         for piece in self._pieces:
-            if piece.is_passed_over:
+            if isinstance(piece, PassedOver) or piece.is_passed_over:
                 continue
             try:
                 part = piece.part(position, records_max=records_max)
@@ -122,12 +151,11 @@ class CompletedFetches:
         """
         epoch = None
         for piece in self._pieces:
-            header = piece.header
-            if header.end_offset <= offset:  # handed out already
+            if piece.end_offset <= offset:  # handed out already
                 continue
-            if not piece.is_passed_over or header.base_offset > offset:  # records follow, or a gap
+            if not piece.is_passed_over or piece.base_offset > offset:  # records follow, or a gap
                 break
-            offset, epoch = header.end_offset, header.leader_epoch
+            offset, epoch = piece.end_offset, piece.leader_epoch
         return offset, epoch
 
     def drop_before(self, position: int) -> tuple[int, int | None]:
@@ -139,13 +167,13 @@ class CompletedFetches:
         """
         epoch = None
         while self._pieces:
-            header, is_passed_over = self._pieces[0].header, self._pieces[0].is_passed_over
+            piece = self._pieces[0]
             # This batch reaches up to the position, so its epoch is that of the record before.
-            if header.base_offset < position or is_passed_over:
-                epoch = header.leader_epoch
-            if header.end_offset > position and not is_passed_over:  # records are left in it
+            if piece.base_offset < position or piece.is_passed_over:
+                epoch = piece.leader_epoch
+            if piece.end_offset > position and not piece.is_passed_over:  # records are left in it
                 break
             self._pieces.popleft()
-            self.byte_count -= header.size
-            position = max(position, header.end_offset)
+            self.byte_count -= piece.size
+            position = max(position, piece.end_offset)
         return position, epoch

@@ -16,6 +16,7 @@ from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.fetch import Fetch, FetchPartition
 from raftmq.wire.messages.offsets import ListOffsets, WantedOffset
 from raftmq.wire.messages.produce import split_payload
+from raftmq.wire.tag_clauses import pack_filter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from raftmq.rpc.reply import Answer
     from raftmq.wire.messages.fetch import PartitionFetched
     from raftmq.wire.messages.offsets import FoundOffset
+    from raftmq.wire.tag_clauses import TagClauses
 
 
 # -- Requests -------------------------------------------------------------------------------------
@@ -97,6 +99,7 @@ def fetch_question(
     asked: Sequence[PartitionRequest],
     limits: FetchLimits,
     isolation: IsolationLevel,
+    tags: TagClauses = (),
 ) -> PlannedRequest:
     partition_bytes_max = min(limits.partition_bytes_max, limits.bytes_max)
     partitions = tuple(
@@ -119,6 +122,7 @@ def fetch_question(
             limits.bytes_max,
             partitions=partitions,
             isolation_level=isolation,
+            tags=tags,
         ),
         {one.state.key: one for one in asked},
         wait_seconds=limits.max_wait_ms / 1000,
@@ -207,6 +211,7 @@ class FetchPlan:
         self, subscription: Subscription, options: ConsumerOptions, routes: Routes
     ) -> None:
         self._subscription, self._options, self._routes = subscription, options, routes
+        self._tags = pack_filter(options.tag_filter)
         self.out: dict[int, PlannedRequest] = {}
 
     def leaders(self) -> set[int]:
@@ -293,7 +298,8 @@ class FetchPlan:
             return None
         pause_ms = (self._wake_at(led, now=now) - now) * 1000
         limits = self._limits(space_bytes, pause_ms=pause_ms)
-        return fetch_question(broker_id, wanted, limits, self._options.isolation)
+        isolation = self._options.isolation
+        return fetch_question(broker_id, wanted, limits, isolation, self._tags)
 
     def _limits(self, space_bytes: int, *, pause_ms: float) -> FetchLimits:
         options = self._options

@@ -9,9 +9,12 @@ an answer to a request that is outdated by now is dropped.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from raftmq.client.consumer.completed_fetches import CompletedFetch
+import msgspec
+
+from raftmq.client.consumer.completed_fetches import CompletedFetch, PassedOver
 from raftmq.client.consumer.fetch_plan import match_fetched, match_offsets
 from raftmq.client.consumer.partition_state import DamageMet
 from raftmq.errors import (
@@ -24,7 +27,7 @@ from raftmq.errors import (
     error_for,
 )
 from raftmq.model import IsolationLevel
-from raftmq.wire.batch.header import iter_batches
+from raftmq.wire.batch.head import iter_sent
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.corruption import CorruptionVerdict
 from raftmq.wire.messages.offsets import ListOffsets
@@ -32,20 +35,23 @@ from raftmq.wire.messages.offsets import ListOffsets
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from raftmq.client.consumer.completed_fetches import Fetched
     from raftmq.client.consumer.fetch_plan import PartitionRequest, PlannedRequest
     from raftmq.client.consumer.partition_state import ConsumedPartition
     from raftmq.client.consumer.subscription import Subscription
     from raftmq.client.routing.routes import Routes
     from raftmq.rpc.reply import Answer
+    from raftmq.tag_filter import TagFilter
     from raftmq.wire.batch.header import BatchHeader, Buffer
-    from raftmq.wire.messages.fetch import AbortedTransaction, PartitionFetched
+    from raftmq.wire.messages.fetch import AbortedTransaction, LeftOutRange, PartitionFetched
 
 
 # -- Checking -------------------------------------------------------------------------------------
 # Whether fetched bytes are what they must be: batches without gaps, committed, of known leader
 # epochs. Pure.
 #
-# There is no compaction, so a gap between two batches is damage as much as a wrong checksum.
+# There is no compaction, so a gap between two batches that the leader does not say it has left out
+# is damage as much as a wrong checksum.
 
 
 class Expected(NamedTuple):
@@ -58,6 +64,8 @@ class Expected(NamedTuple):
         end: no batch reaches beyond it, see `end_told`.
         where: for messages.
         aborted: transactions whose batches are passed over.
+        asked: the filter of tags that was asked for.
+        left_out: what the leader says it has left out by it.
     """
 
     offset: int
@@ -66,12 +74,14 @@ class Expected(NamedTuple):
     end: int
     where: str
     aborted: Sequence[AbortedTransaction] = ()
+    asked: TagFilter | None = None
+    left_out: Sequence[LeftOutRange] = ()
 
 
 class Checked(NamedTuple):
-    """The batches up to the first invalid one, and what is wrong with that one."""
+    """What came up to the first invalid batch, and what is wrong with that one."""
 
-    pieces: list[CompletedFetch]
+    pieces: list[Fetched]
     damage: CorruptRecord | None = None
 
 
@@ -89,23 +99,59 @@ def check_answer(data: Buffer, expected: Expected) -> Checked:
     """Batches of aborted transactions are checked, too: only a header whose CRC is right says
     whose a batch is. They are never decoded.
     """
-    pieces: list[CompletedFetch] = []
-    offset, epoch, where = None, expected.epoch_before, expected.where
+    pieces: list[Fetched] = []
     aborted = _by_producer(expected.aborted) if expected.aborted else None
+    place = _Place(expected)
     try:
-        for position, header in iter_batches(data, where=where):
-            problem = _problem_of_place(header, offset, expected) or (
-                _problem_of_epoch(header, epoch, expected)
+        for position, length, header in iter_sent(data, expected.asked, where=expected.where):
+            pieces += place.pass_over(header.base_offset)
+            place.take(header, position)
+            pieces.append(
+                CompletedFetch(
+                    data,
+                    position,
+                    header,
+                    where=expected.where,
+                    is_aborted=aborted is not None and _is_aborted(header, aborted),
+                    size=length,
+                    asked=expected.asked,
+                )
             )
-            if problem:
-                raise CorruptRecord(problem, position=position, where=where)
-            is_aborted = aborted is not None and _is_aborted(header, aborted)
-            piece = CompletedFetch(data, position, header, where=where, is_aborted=is_aborted)
-            pieces.append(piece)
-            offset, epoch = header.end_offset, header.leader_epoch
+        pieces += place.pass_over(None)
     except CorruptRecord as damage:
         return Checked(pieces, damage.with_traceback(None))
     return Checked(pieces)
+
+
+class _Place:
+    """Where the next batch, or the next range that was left out, has to begin."""
+
+    def __init__(self, expected: Expected) -> None:
+        self._expected = expected
+        self._offset: int | None = None  # before the first one, which may begin earlier
+        self._epoch = expected.epoch_before
+        self._left_out = deque(expected.left_out)
+
+    def pass_over(self, before: int | None) -> list[PassedOver]:
+        """The ranges before a batch that begins at `before`; None: before the end."""
+        passed = []
+        while self._left_out and (before is None or self._left_out[0].start_offset < before):
+            start, end, epoch = msgspec.structs.astuple(self._left_out.popleft())
+            self._step(start, end, epoch, position=0)
+            passed.append(PassedOver(start, end, epoch))
+        return passed
+
+    def take(self, header: BatchHeader, position: int) -> None:
+        self._step(header.base_offset, header.end_offset, header.leader_epoch, position=position)
+
+    def _step(self, begin: int, end: int, epoch: int, *, position: int) -> None:
+        """Raises CorruptRecord: something does not follow from what came before."""
+        problem = _problem_of_place(begin, end, self._offset, self._expected) or (
+            _problem_of_epoch(epoch, self._epoch, self._expected)
+        )
+        if problem:
+            raise CorruptRecord(problem, position=position, where=self._expected.where)
+        self._offset, self._epoch = end, epoch
 
 
 # First offsets of aborted transactions, in rising order, and the offsets of their markers.
@@ -132,30 +178,27 @@ def _is_aborted(header: BatchHeader, aborted: _Aborted) -> bool:
     return at >= 0 and header.base_offset < markers[at]
 
 
-def _problem_of_place(header: BatchHeader, offset: int | None, expected: Expected) -> str:
+def _problem_of_place(begin: int, end: int, offset: int | None, expected: Expected) -> str:
     """`offset`: where the batch before ends, None for the first one."""
     if offset is None:
         # The first batch may begin before the offset: logs are read by whole batches.
-        if not header.base_offset <= expected.offset < header.end_offset:
-            return (
-                f"offsets {header.base_offset} to {header.end_offset} came, "
-                f"{expected.offset} was asked for"
-            )
-    elif header.base_offset != offset:
-        return f"base offset {header.base_offset}, expected {offset}"
+        if not begin <= expected.offset < end:
+            return f"offsets {begin} to {end} came, {expected.offset} was asked for"
+    elif begin != offset:
+        return f"base offset {begin}, expected {offset}"
     # Uncommitted records may still be truncated, and those of open transactions aborted; no
     # consumer may see them.
-    if header.end_offset > expected.end:
-        return f"end offset {header.end_offset}, committed is up to {expected.end}"
+    if end > expected.end:
+        return f"end offset {end}, committed is up to {expected.end}"
     return ""
 
 
-def _problem_of_epoch(header: BatchHeader, before: int, expected: Expected) -> str:
+def _problem_of_epoch(epoch: int, before: int, expected: Expected) -> str:
     # A log in which an older leader's records follow a newer one's has lost a truncation.
-    if header.leader_epoch < before:
-        return f"leader epoch {header.leader_epoch} after {before}"
-    if header.leader_epoch > expected.leader_epoch:
-        return f"leader epoch {header.leader_epoch} from a leader of {expected.leader_epoch}"
+    if epoch < before:
+        return f"leader epoch {epoch} after {before}"
+    if epoch > expected.leader_epoch:
+        return f"leader epoch {epoch} from a leader of {expected.leader_epoch}"
     return ""
 
 
@@ -186,6 +229,7 @@ class FetchResponses:
         on_given_up: Callable[[ConsumedPartition], None],
     ) -> None:
         self._subscription, self._routes, self._on_given_up = subscription, routes, on_given_up
+        self._asked = subscription.asked
         self._answer_seconds: dict[int, float] = {}
         self._refused: list[PartitionRequest] = []
 
@@ -285,6 +329,8 @@ class FetchResponses:
             end,
             f"{state} from offset {asked.offset}",
             told.aborted,
+            self._asked,
+            told.left_out if self._asked is not None else (),
         )
         pieces, damage = check_answer(data, expected)
         state.on_told(asked.place.topic_id, told.high_watermark, end)

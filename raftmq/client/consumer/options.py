@@ -182,7 +182,6 @@ def _bad_pattern(pattern: object) -> list[str]:
 
 # Reserved names, each with what it will be for.
 _LATER = {
-    "tags": "filtering by tags is",
     "rack": "reading from the nearest replica is",
 }
 # The values of `auto_offset_reset`, and where each leads.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from raftmq.client.consumer.completed_fetches import CompletedFetch
+    from raftmq.client.consumer.completed_fetches import Fetched
     from raftmq.client.consumer.record import Deserializers
     from raftmq.client.routing.routes import LeaderPlace
     from raftmq.errors import RaftmqError
@@ -350,14 +350,14 @@ class ConsumedPartition:
         """The log was truncated, or is another one: the known ends do not hold."""
         self.high_watermark = self.end_offset = None
 
-    def add(self, pieces: Sequence[CompletedFetch]) -> None:
-        """Add batches that begin at the fetch offset."""
+    def add(self, pieces: Sequence[Fetched]) -> None:
+        """Add batches, and what was left out of them, that begin at the fetch offset."""
         assert self.position is not None, "fetched from nowhere"
         if not pieces:
             return
         self.version += 1
-        self.fetch_offset = pieces[-1].header.end_offset
-        self.fetch_epoch = pieces[-1].header.leader_epoch
+        self.fetch_offset = pieces[-1].end_offset
+        self.fetch_epoch = pieces[-1].leader_epoch
         self.undelivered.add(pieces)
         self._pass_over(self.position)
 

@@ -40,6 +40,7 @@ class Subscription:
     Attributes:
         topics: of which something is read.
         reads_what_is_dealt: the group assigns the partitions.
+        asked: the filter of tags for all of its partitions; None: all records are read.
         owner: what marks its partitions as those of a member; None without a group.
         states: every partition that is read, in the order in which they are fetched next.
     """
@@ -53,7 +54,7 @@ class Subscription:
         events: ReadingEvents,
     ) -> None:
         self._routes, self._random, self._options = routes, random, options
-        self._events = events
+        self._events, self.asked = events, options.tag_filter
         self.owner = None if options.group is None else PartitionOwner()
         self.reads_what_is_dealt = not options.assign and options.group is not None
         self._reads_all = not options.assign and options.group is None

@@ -35,6 +35,8 @@ from raftmq.partition.storage.lookups import (
     find_rot,
     find_slice,
     find_slice_now,
+    look_filtered,
+    look_filtered_now,
     read_piece,
 )
 from raftmq.partition.storage.mending import finish_mending, write_mending
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from raftmq.disk.files import Files, FileSlice
     from raftmq.disk.thread import RunSync
     from raftmq.model import TimestampOffset
+    from raftmq.partition.filtered_read import FilteredSlice, FilterLimits, Verdicts
     from raftmq.partition.storage.aborted_index import Aborted
     from raftmq.partition.storage.known_producers import SnapshotWrite
     from raftmq.partition.storage.log import LogSlice, PartitionLog
@@ -448,6 +451,31 @@ class LogDirectory:
     ) -> LogSlice:
         """As `slice`, but raises WouldBlock where the page cache does not have it."""
         return find_slice_now(log, offset, bytes_max=bytes_max, end_offset=end_offset)
+
+    async def look_filtered(
+        self,
+        log: PartitionLog,
+        offset: int,
+        verdicts: Verdicts,
+        limits: FilterLimits,
+        *,
+        end_offset: int,
+    ) -> FilteredSlice:
+        """`plan_filtered`, on the loop if the page cache has it, else in a worker thread."""
+        run_sync = self._run_sync
+        return await look_filtered(log, run_sync, offset, verdicts, limits, end_offset=end_offset)
+
+    def look_filtered_now(
+        self,
+        log: PartitionLog,
+        offset: int,
+        verdicts: Verdicts,
+        limits: FilterLimits,
+        *,
+        end_offset: int,
+    ) -> FilteredSlice:
+        """As `look_filtered`, but raises WouldBlock where the page cache does not have it."""
+        return look_filtered_now(log, offset, verdicts, limits, end_offset=end_offset)
 
     async def aborted_in(
         self, log: PartitionLog, first_offset: int, end_offset: int, limit: int = ABORTED_MAX

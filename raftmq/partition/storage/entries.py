@@ -52,10 +52,10 @@ def read_waiting(file: File, position: int, length: int) -> bytes:
     return file.read(position, length)
 
 
-def cached_reader() -> ReadBytes:
-    """A `ReadBytes` for the event loop: reads from the page cache only, CACHED_BYTES_MAX in all,
-    and raises WouldBlock beyond that."""
-    left = CACHED_BYTES_MAX
+def cached_reader(bytes_max: int = CACHED_BYTES_MAX) -> ReadBytes:
+    """A `ReadBytes` for the event loop: reads from the page cache only, `bytes_max` in all, and
+    raises WouldBlock beyond that."""
+    left = bytes_max
 
     def read(file: File, position: int, length: int) -> bytes:
         nonlocal left

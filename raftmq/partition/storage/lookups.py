@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from raftmq.disk.files import WouldBlock
 from raftmq.errors import CorruptRecord, OffsetOutOfRange, StorageError
 from raftmq.model import NO_TIMESTAMP, TimestampType
+from raftmq.partition.filtered_read import plan_filtered
 from raftmq.partition.storage.aborted_index import IndexLost, learn
 from raftmq.partition.storage.entries import cached_reader, read_waiting
 from raftmq.partition.storage.log import find_timestamp, plan_aborted, plan_slice
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from raftmq.disk.files import FileSlice
     from raftmq.disk.thread import RunSync
     from raftmq.model import TimestampOffset
+    from raftmq.partition.filtered_read import FilteredSlice, FilterLimits, Verdicts
     from raftmq.partition.storage.aborted_index import Aborted
     from raftmq.partition.storage.entries import ReadBytes
     from raftmq.partition.storage.log import LogSlice, PartitionLog
@@ -61,6 +63,66 @@ async def find_slice(
             if log.changes == changes:  # else it was cut or trimmed under the thread: try again
                 log.doubt(error)
                 raise
+
+
+# -- Filtered ---------------------------------------------------------------------------------
+
+# Of one look on the event loop: more than other lookups, as it is most of a filtered fetch, and
+# its batches are counted, too.
+LOOK_BYTES_MAX = 512 << 10
+
+
+def look_filtered_now(
+    log: PartitionLog,
+    offset: int,
+    verdicts: Verdicts,
+    limits: FilterLimits,
+    *,
+    end_offset: int | None,
+) -> FilteredSlice:
+    """`plan_filtered` on the loop. Raises WouldBlock, and what planning and reading raise."""
+    plan = plan_filtered(log, offset, verdicts, limits, end_offset=end_offset)
+    try:
+        found = plan.find(cached_reader(LOOK_BYTES_MAX))
+    except CorruptRecord as error:  # on the way to a batch: may be rot
+        log.doubt(error)
+        raise
+    if found.seen is not None:
+        plan.plan.segment.note_tags(found.seen)
+    return found
+
+
+async def look_filtered(
+    log: PartitionLog,
+    run_sync: RunSync,
+    offset: int,
+    verdicts: Verdicts,
+    limits: FilterLimits,
+    *,
+    end_offset: int | None,
+) -> FilteredSlice:
+    """As `look_filtered_now`, in a worker thread where the page cache does not have it."""
+    while True:  # again only if the log was cut or trimmed meanwhile
+        try:
+            return look_filtered_now(log, offset, verdicts, limits, end_offset=end_offset)
+        except WouldBlock:
+            plan = plan_filtered(log, offset, verdicts, limits, end_offset=end_offset)
+            changes = log.changes
+        try:
+            found = await run_sync(partial(plan.find, read_waiting))  # waits for the disk
+        except (CorruptRecord, StorageError) as error:
+            if log.changes == changes:  # as above
+                log.doubt(error)
+                raise
+        else:
+            # Else what it has read may be cut: not even to be sent.
+            if log.changes == changes:
+                if found.seen is not None:
+                    plan.plan.segment.note_tags(found.seen)
+                return found
+
+
+# -- Times and rot ----------------------------------------------------------------------------
 
 
 def append_times_now(log: PartitionLog, base_offsets: Sequence[int]) -> tuple[int, ...]:

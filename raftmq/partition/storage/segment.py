@@ -228,15 +228,20 @@ class ReadWindow:
 
 
 def walk(
-    file: File, start: BatchStart, end: int, read: ReadBytes = read_waiting
+    file: File,
+    start: BatchStart,
+    end: int,
+    read: ReadBytes = read_waiting,
+    window: ReadWindow | None = None,
 ) -> Iterator[FoundBatch]:
-    """Every batch from `start` up to byte `end`, by its header alone.
+    """Every batch from `start` up to byte `end`, by its header alone. `window`: of the caller, who
+    reads more of the batches.
 
     Raises:
         CorruptRecord: an impossible header, a batch that reaches beyond `end`, or an offset that
             does not follow from the one before. Its offset is that of the batch to check for rot.
     """
-    window = ReadWindow(file, WALK_BLOCK_BYTES, read)
+    window = window or ReadWindow(file, WALK_BLOCK_BYTES, read)
     offset, position = start
     found: FoundBatch | None = None
     while position < end:
@@ -342,12 +347,23 @@ def _is_sound(file: File, found: FoundBatch, read: ReadBytes = read_waiting) -> 
 LOG_SUFFIX = ".log"
 # Batch starts that a segment caches, some 50 KB; the cache is cleared when it is full.
 KNOWN_STARTS_MAX = 512
+TAG_SETS_MAX = 200  # of one segment, that are remembered: some 20 KB
 # Index entries in memory: 1 MiB of log at the default interval, one write instead of 256.
 PENDING_ENTRIES_MAX = 256
 
 
 def log_path(folder: Path, base_offset: int) -> Path:
     return folder / f"{base_offset:020d}{LOG_SUFFIX}"
+
+
+class SeenTags(NamedTuple):
+    """The tag sets of all batches at offsets [start_offset, end_offset) of a segment, each of which
+    could be left out; `leader_epoch`: of the last one."""
+
+    start_offset: int
+    end_offset: int
+    leader_epoch: int
+    tag_sets: frozenset[tuple[str, ...]]
 
 
 class Segment:
@@ -369,6 +385,7 @@ class Segment:
         self._known: dict[int, int] = {}
         self._beside_rot: dict[int, int] = {}  # begin and end of rot: no walk gets across it
         self._rotten: dict[BatchStart, BatchStart] = {}  # where rot begins, and where it ends
+        self._seen_tags: SeenTags | None = None
 
     @classmethod
     def create(
@@ -604,6 +621,26 @@ class Segment:
             self._known.clear()  # readers at the end of the log fill it again at once
         self._known[offset] = position
 
+    # -- tags ------------------------------------------------------------------------------
+
+    @property
+    def seen_tags(self) -> SeenTags | None:
+        """The tag sets of the whole sealed segment; None: not known, or some batch of it can never
+        be left out."""
+        seen = self._seen_tags
+        return seen if seen is not None and seen.end_offset == self.end_offset else None
+
+    def note_tags(self, seen: SeenTags) -> None:
+        """A reader has met these; what follows from the segment's beginning on is put together, so
+        that the next reader can pass over the segment as a whole. Kept in memory only: the first
+        reader after a start looks again."""
+        before = self._seen_tags or SeenTags(self.base_offset, self.base_offset, -1, frozenset())
+        if seen.start_offset <= before.end_offset < seen.end_offset:
+            tag_sets = before.tag_sets | seen.tag_sets
+            # Too many to be of use: such segments are walked each time.
+            if len(tag_sets) <= TAG_SETS_MAX:
+                self._seen_tags = seen._replace(start_offset=self.base_offset, tag_sets=tag_sets)
+
     # -- cutting ---------------------------------------------------------------------------
 
     def resume(self, offset: int) -> BatchStart:
@@ -617,6 +654,7 @@ class Segment:
             self.max_timestamp = self.index.clear()
         self.aborted.void()
         self._known.clear()
+        self._seen_tags = None
         rotten, self._rotten, self._beside_rot = self._rotten, {}, {}
         for begin, end in rotten.items():
             if end.offset <= offset:  # rot behind is cut, or checked again

@@ -34,6 +34,7 @@ from raftmq.wire.bodies import (
     TopicId,
     TopicPartition,
 )
+from raftmq.wire.tag_clauses import TagClauses  # noqa: TC001  # msgspec reads it
 
 # Kafka's numbers (KIP-227).
 NO_SESSION = 0  # session id
@@ -42,6 +43,9 @@ NEW_SESSION = 0  # session epoch that begins one; then 1, 2 ... with each reques
 # Aborted transactions in the answer about one partition, 130 kB: as many as a partition may have
 # open, so that those of a single batch always fit. Where there are more, fewer batches are sent.
 ABORTED_MAX = 5_000
+# Ranges that a filter has left out, in the answer about one partition; where there are more, the
+# answer ends before them.
+LEFT_OUT_MAX = 1_000
 SessionEpoch: TypeAlias = Annotated[int, Meta(ge=WITHOUT_SESSION, le=ID_MAX)]
 
 
@@ -78,11 +82,21 @@ class AbortedTransaction(Body, frozen=True):
     marker_offset: Offset
 
 
+class LeftOutRange(Body, frozen=True):
+    """No record at offsets from `start_offset` up to `end_offset` passes the filter; `leader_epoch`
+    is that of the last batch there."""
+
+    start_offset: Offset
+    end_offset: Offset
+    leader_epoch: LeaderEpochOrAbsent
+
+
 class PartitionFetched(Body, frozen=True):
     """Leader and epoch are filled in with errors after which a client needs fresh metadata.
 
     With READ_COMMITTED no record is at or beyond `last_stable_offset`; `aborted` are the aborted
-    transactions that the records of the answer meet.
+    transactions that the records of the answer meet. With a filter every offset before the next one
+    to fetch is in a batch of the payload, whole or partial, or in a range of `left_out`.
     """
 
     topic_id: TopicId
@@ -97,6 +111,7 @@ class PartitionFetched(Body, frozen=True):
     message: ErrorMessage = ""
     last_stable_offset: OffsetOrAbsent = ABSENT
     aborted: Annotated[tuple[AbortedTransaction, ...], Meta(max_length=ABORTED_MAX)] = ()
+    left_out: Annotated[tuple[LeftOutRange, ...], Meta(max_length=LEFT_OUT_MAX)] = ()
 
 
 class FetchReply(Body, frozen=True):
@@ -106,7 +121,8 @@ class FetchReply(Body, frozen=True):
 
 class Fetch(Request, frozen=True):
     """A long poll: answered once `bytes_min` are there, on an error or a change of a partition, or
-    after `max_wait_ms`."""
+    after `max_wait_ms`. What `tags` do not let pass may be left out of the answer, and counts for
+    nothing there; a broker of an earlier version sends it."""
 
     api_key = 1
     reply = FetchReply
@@ -120,3 +136,4 @@ class Fetch(Request, frozen=True):
     forgotten: Forgotten = ()
     rack: Name = ""
     isolation_level: Isolation = IsolationLevel.READ_UNCOMMITTED  # of clients that know no other
+    tags: TagClauses = ()

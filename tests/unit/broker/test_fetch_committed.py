@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from raftmq.broker.requests import delayed_fetch
+from raftmq.broker.requests import fetched_records, record_readers
 from raftmq.broker.requests.fetch import FetchRequests
 from raftmq.broker.requests.fetch_sessions import FetchPurgatory
 from raftmq.broker.requests.offsets import ListOffsetsRequests, RecordDeletion
@@ -278,7 +278,8 @@ async def test_readers_drop_what_was_aborted_and_nothing_else(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Transactions that interleave, read in pieces from everywhere, with few told at a time."""
-    monkeypatch.setattr(delayed_fetch, "ABORTED_MAX", PRODUCERS)
+    for module in (fetched_records, record_readers):
+        monkeypatch.setattr(module, "ABORTED_MAX", PRODUCERS)
     random = Random(seed)
     async with reading() as (cluster, _, replica, reader):
         expected = await _interleaved(random, cluster, replica)

@@ -14,6 +14,7 @@ import anyio
 
 from raftmq.client.administration.offsets import ENDS_SECONDS_MAX
 from raftmq.client.administration.questions import settle
+from raftmq.client.consumer.completed_fetches import CompletedFetch
 from raftmq.client.consumer.fetch_response import Expected, check_answer, end_told
 from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.errors import RaftmqError
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from raftmq.client.administration.results import TopicPartition
-    from raftmq.client.consumer.completed_fetches import CompletedFetch
     from raftmq.client.routing.cluster import Cluster
     from raftmq.client.routing.routes import LeaderPlace
 
@@ -101,9 +101,9 @@ async def _fetch(
         where = f"{key[0]}-{key[1]} from offset {offset}"
         end = end_told(told, isolation)
         expected = Expected(offset, ABSENT, place.leader_epoch, end, where, told.aborted)
-        checked = check_answer(data, expected)
-        if checked.damage is not None and not checked.pieces:
-            raise checked.damage
-        return checked.pieces
+        pieces, damage = check_answer(data, expected)
+        if damage is not None and not pieces:
+            raise damage
+        return [piece for piece in pieces if isinstance(piece, CompletedFetch)]
 
     return await cluster.at_leader(*key, attempt, deadline=deadline, repeats=RepeatEffect.HARMLESS)

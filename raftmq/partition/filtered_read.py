@@ -1,0 +1,292 @@
+"""Filtered reads of a log: which batches and chunks a reader with a filter of tags gets.
+
+Owns what may be left out. By header and directory alone, never a chunk: a batch none of whose tag
+sets passes is left out, of others the chunks that pass are sent, with the mixed one, whose records
+the reader filters (Kafka has no counterpart). Reads files only through the `read` that it is given,
+as `log.SlicePlan` does.
+
+Invariants:
+  1. Every offset from the start of the read to its end lies in a batch that is sent or in a range
+     that is said to be left out.
+  2. Nothing is left out of a batch unless the CRC of its head vouches for its tags, and batches
+     follow each other without a gap. One that cannot be believed is sent whole: the reader checks
+     it as any batch, and damage takes the way that it always takes.
+  3. Control batches are sent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.disk.files import FileSlice
+from raftmq.errors import CorruptRecord
+from raftmq.partition.storage.entries import read_waiting
+from raftmq.partition.storage.log import plan_slice
+from raftmq.partition.storage.segment import WALK_BLOCK_BYTES, ReadWindow, SeenTags, walk
+from raftmq.wire.batch.directory import LENGTH
+from raftmq.wire.batch.head import believed_directory, head_length, partial_head
+from raftmq.wire.batch.header import HEADER_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from raftmq.disk.files import File
+    from raftmq.partition.storage.entries import ReadBytes
+    from raftmq.partition.storage.log import PartitionLog, SlicePlan
+    from raftmq.partition.storage.segment import BatchStart, FoundBatch
+    from raftmq.tag_filter import TagFilter
+    from raftmq.wire.batch.directory import Directory, Tags
+    from raftmq.wire.batch.header import BatchHeader
+
+# Longer pieces are sent out of the file; shorter ones cost less if they are read and joined.
+SENT_FROM_FILE_BYTES_MIN = 64 << 10
+VERDICTS_MAX = 10_000  # tag sets of which a filter remembers whether they pass
+
+
+class Verdicts:
+    """A filter, which is evaluated once for each tag set. None: the mixed chunk, which passes."""
+
+    def __init__(self, asked: TagFilter) -> None:
+        self._asked = asked
+        self._known: dict[Tags | None, bool] = {None: True}
+
+    def passes(self, tags: Tags | None) -> bool:
+        known = self._known.get(tags)
+        if known is None:
+            assert tags is not None, "known from the beginning"
+            if len(self._known) > VERDICTS_MAX:
+                self._known = {None: True}
+            known = self._known[tags] = self._asked.matches(tags)
+        return known
+
+
+class LeftOut(NamedTuple):
+    """Offsets [start_offset, end_offset) were left out; `leader_epoch`: of the last batch there."""
+
+    start_offset: int
+    end_offset: int
+    leader_epoch: int
+
+
+class FilterLimits(NamedTuple):
+    """Of one look.
+
+    Attributes:
+        bytes_max: of what is sent.
+        batches_max: that are looked at, so that a look takes little time.
+        ranges_max: that are left out.
+        is_first: nothing has been found yet: a first batch is sent beyond `bytes_max`.
+    """
+
+    bytes_max: int
+    batches_max: int
+    ranges_max: int
+    is_first: bool = True
+
+
+class FilteredSlice(NamedTuple):
+    """What one look has found.
+
+    Attributes:
+        end_offset: where the next look goes on.
+        is_full: it ended because nothing more fits, not for want of batches.
+        pieces: of `length` bytes together.
+        seen: the tags that it has met, for `Segment.note_tags`.
+    """
+
+    start_offset: int
+    end_offset: int
+    is_full: bool
+    pieces: Sequence[bytes | FileSlice]
+    length: int
+    left_out: Sequence[LeftOut]
+    batch_count: int
+    seen: SeenTags | None = None
+
+
+class FilteredPlan(NamedTuple):
+    """A look into one segment that may run in a worker thread; see `SlicePlan`."""
+
+    plan: SlicePlan
+    verdicts: Verdicts
+    limits: FilterLimits
+    known: SeenTags | None
+
+    def find(self, read: ReadBytes = read_waiting) -> FilteredSlice:
+        """
+        Raises:
+            CorruptRecord: a header on the way is damaged.
+        """
+        plan, seen = self.plan, self.known
+        if plan.offset >= plan.end_offset:
+            return FilteredSlice(plan.offset, plan.offset, False, (), 0, (), 0)
+        is_known = seen is not None and plan.offset < seen.end_offset <= plan.end_offset
+        # The whole segment is known, and nothing of it passes: it is passed over unread.
+        if seen is not None and is_known and not any(map(self.verdicts.passes, seen.tag_sets)):
+            passed = LeftOut(plan.offset, seen.end_offset, seen.leader_epoch)
+            return FilteredSlice(plan.offset, seen.end_offset, False, (), 0, (passed,), 1)
+        return _Look(self, read).run()
+
+
+class _Look:
+    """One pass over batches, from the one that holds the offset."""
+
+    def __init__(self, wish: FilteredPlan, read: ReadBytes) -> None:
+        self._plan, self._verdicts, self._limits = wish.plan, wish.verdicts, wish.limits
+        self._read, self._file = read, wish.plan.segment.file
+        self._window = ReadWindow(self._file, WALK_BLOCK_BYTES, read)
+        self._pieces = _Pieces(self._file)
+        self._left_out: list[LeftOut] = []
+        self._tag_sets: set[Tags] = set()
+        self._is_tagged = True  # `_tag_sets` is all that stands there, so far
+
+    def run(self) -> FilteredSlice:
+        plan = self._plan
+        start = plan.segment.start_of(plan.offset, self._read)
+        last, count, is_full = self._walk(start)
+        end_offset = start.offset if last is None else last.end_offset
+        pieces = self._pieces.finish(self._read)
+        seen = None
+        if last is not None and self._is_tagged:
+            tag_sets = frozenset(self._tag_sets)
+            seen = SeenTags(start.offset, end_offset, last.leader_epoch, tag_sets)
+        end_offset = max(end_offset, plan.offset)  # a batch may begin before the offset
+        length, left_out = self._pieces.length, self._left_out
+        return FilteredSlice(
+            start.offset, end_offset, is_full, pieces, length, left_out, count, seen
+        )
+
+    def _walk(self, start: BatchStart) -> tuple[BatchHeader | None, int, bool]:
+        """The last batch that was taken, how many, and whether nothing more fits."""
+        plan, last, count = self._plan, None, 0
+        batches = walk(self._file, start, plan.end.position, self._read, self._window)
+        try:
+            for found in batches:
+                is_beyond = found.header.end_offset > plan.end_offset
+                if is_beyond or count >= self._limits.batches_max:
+                    break
+                if not self._take(found):
+                    return last, count, True
+                last, count = found.header, count + 1
+        except CorruptRecord:
+            if last is None:  # else what is before the damage is answered first
+                raise
+        return last, count, False
+
+    def _take(self, found: FoundBatch) -> bool:
+        """False if it does not fit any more."""
+        position, header = found
+        length, directory = self._directory_of(found)
+        if directory is None:
+            self._is_tagged = False
+            return self._send([(position, header.size)])
+        entries, at = directory.entries, position + directory.chunks_position
+        verdicts, kept = self._verdicts, list[tuple[int, int]]()
+        for entry in entries:
+            self._meet(entry.tags)
+            if verdicts.passes(entry.tags):
+                kept.append((at, entry.byte_length))
+            at += entry.byte_length
+        if len(kept) == len(entries):
+            return self._send([(position, header.size)])
+        if not kept:
+            return self._leave_out(found)
+        head = partial_head(
+            self._window.at(position, length), header, sum([size for _, size in kept])
+        )
+        return self._send(kept, head)
+
+    def _directory_of(self, found: FoundBatch) -> tuple[int, Directory | None]:
+        """The length of its head, and the directory; None if nothing may be left out of it."""
+        position, header = found
+        if not header.is_columns or header.is_control:
+            return 0, None
+        beginning = self._window.at(position, min(header.size, HEADER_SIZE + LENGTH.size))
+        length = head_length(beginning, 0, header)
+        if not length:
+            return 0, None
+        # A directory cannot be longer than its batch, which has a limit of bytes.
+        return length, believed_directory(self._window.at(position, length), 0, header)
+
+    def _meet(self, tags: Tags | None) -> None:
+        if tags is None:
+            self._is_tagged = False
+        else:
+            self._tag_sets.add(tags)
+
+    def _send(self, kept: list[tuple[int, int]], head: bytes = b"") -> bool:
+        length = len(head) + sum([size for _, size in kept])
+        sent, limits = self._pieces.length, self._limits
+        is_first = limits.is_first and not sent
+        if not is_first and sent + length > limits.bytes_max:
+            return False
+        self._pieces.add(head, kept)
+        return True
+
+    def _leave_out(self, found: FoundBatch) -> bool:
+        header, ranges = found.header, self._left_out
+        begin = header.base_offset
+        if ranges and ranges[-1].end_offset == begin:
+            begin = ranges.pop().start_offset
+        elif len(ranges) >= self._limits.ranges_max:
+            return False
+        ranges.append(LeftOut(begin, header.end_offset, header.leader_epoch))
+        return True
+
+
+class _Pieces:
+    """Bytes in memory and ranges of one file, in the order in which they are sent."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._parts: list[bytes | FileSlice] = []
+        self.length = 0
+
+    def add(self, head: bytes, kept: list[tuple[int, int]]) -> None:
+        if head:
+            self._parts.append(head)
+            self.length += len(head)
+        for position, length in kept:
+            self.length += length
+            last = self._parts[-1] if self._parts else None
+            if isinstance(last, FileSlice) and last.position + last.length == position:
+                self._parts[-1] = FileSlice(self._file, last.position, last.length + length)
+            else:
+                self._parts.append(FileSlice(self._file, position, length))
+
+    def finish(self, read: ReadBytes) -> list[bytes | FileSlice]:
+        """Short ranges are read, and joined with their neighbours."""
+        return list(_joined(self._parts, read))
+
+
+def _joined(parts: list[bytes | FileSlice], read: ReadBytes) -> Iterator[bytes | FileSlice]:
+    short: list[bytes] = []
+    for part in parts:
+        if isinstance(part, FileSlice) and part.length >= SENT_FROM_FILE_BYTES_MIN:
+            if short:
+                yield b"".join(short)
+            short = []
+            yield part
+        else:
+            short.append(part if isinstance(part, bytes) else read(*part))
+    if short:
+        yield b"".join(short)
+
+
+def plan_filtered(
+    log: PartitionLog,
+    offset: int,
+    verdicts: Verdicts,
+    limits: FilterLimits,
+    *,
+    end_offset: int | None = None,
+) -> FilteredPlan:
+    """Batches from the one that holds `offset`, in one segment, as far as `limits` and `end_offset`
+    go.
+
+    Raises:
+        OffsetOutOfRange, CorruptRecord: as `plan_slice`.
+    """
+    plan = plan_slice(log, offset, bytes_max=limits.bytes_max, end_offset=end_offset)
+    known = plan.segment.seen_tags if plan.segment is not log.active else None
+    return FilteredPlan(plan, verdicts, limits, known)
