@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from raftmq.client.consumer.completed_fetches import CompletedFetch
+from raftmq.client.consumer.fetch_response import Expected, check_answer
 from raftmq.errors import CorruptRecord
+from raftmq.partition.filtered_read import Verdicts, plan_filtered
 from raftmq.partition.storage.log import find_timestamp, plan_slice
 from raftmq.wire.batch.records import RecordBatch
+from raftmq.wire.messages.fetch import LeftOutRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from raftmq.client.consumer.completed_fetches import Fetched
     from raftmq.model import TimestampOffset
+    from raftmq.partition.filtered_read import FilterLimits
     from raftmq.partition.storage.log import LogSlice, PartitionLog
+    from raftmq.tag_filter import TagFilter
     from raftmq.wire.batch.header import BatchHeader
+    from raftmq.wire.batch.records import Record
 
 
 def read_slice(
@@ -60,3 +68,60 @@ def _check_place(
             position=position,
             where=where,
         )
+
+
+class FilteredRead(NamedTuple):
+    """`looked`: batches of which the header was read; `sent`: bytes."""
+
+    pieces: list[Fetched]
+    end_offset: int
+    sent: int
+    looked: int
+
+
+def read_filtered(
+    log: PartitionLog,
+    offset: int,
+    asked: TagFilter,
+    limits: FilterLimits,
+    *,
+    end_offset: int | None = None,
+) -> FilteredRead:
+    """One look after the other, up to `end_offset` or until nothing more fits; each one checked as
+    consumers check what they get.
+
+    Raises:
+        CorruptRecord: something was sent that a consumer does not take, or is left out unsaid.
+    """
+    verdicts, sent, looked = Verdicts(asked), 0, 0
+    pieces: list[Fetched] = []
+    end = log.log_end_offset if end_offset is None else end_offset
+    while offset < end:
+        plan = plan_filtered(log, offset, verdicts, limits, end_offset=end)
+        found = plan.find()
+        if found.seen is not None:
+            plan.plan.segment.note_tags(found.seen)
+        if found.end_offset == offset:
+            break
+        data = b"".join(
+            piece if isinstance(piece, bytes) else piece.read() for piece in found.pieces
+        )
+        assert len(data) == found.length
+        left_out = [LeftOutRange(*one) for one in found.left_out]
+        expected = Expected(offset, -1, 1 << 30, end, log.name, (), asked, left_out)
+        checked = check_answer(data, expected)
+        if checked.damage is not None:
+            raise checked.damage
+        assert checked.pieces[-1].end_offset == found.end_offset
+        pieces += checked.pieces
+        offset, sent, looked = found.end_offset, sent + found.length, looked + found.batch_count
+    return FilteredRead(pieces, offset, sent, looked)
+
+
+def records_of(read: FilteredRead) -> Iterator[Record]:
+    """What a consumer hands out of it."""
+    for piece in read.pieces:
+        if isinstance(piece, CompletedFetch) and not piece.is_passed_over:
+            batch = piece.batch
+            if batch.header.record_count:
+                yield from batch.records()
