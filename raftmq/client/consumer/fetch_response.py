@@ -186,6 +186,8 @@ def _problem_of_place(begin: int, end: int, offset: int | None, expected: Expect
             return f"offsets {begin} to {end} came, {expected.offset} was asked for"
     elif begin != offset:
         return f"base offset {begin}, expected {offset}"
+    elif begin >= end:  # of a range; no header can say so
+        return f"offsets {begin} to {end} are none"
     # Uncommitted records may still be truncated, and those of open transactions aborted; no
     # consumer may see them.
     if end > expected.end:
