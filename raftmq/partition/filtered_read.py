@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 # Longer pieces are sent out of the file; shorter ones cost less if they are read and joined.
 SENT_FROM_FILE_BYTES_MIN = 64 << 10
+COPIED_BYTES_MAX = 128 << 10  # of one look, which ends behind so many: it may run on the loop
 VERDICTS_MAX = 10_000  # tag sets of which a filter remembers whether they pass
 
 
@@ -163,7 +164,8 @@ class _Look:
         try:
             for found in batches:
                 is_beyond = found.header.end_offset > plan.end_offset
-                if is_beyond or count >= self._limits.batches_max:
+                is_long = count >= self._limits.batches_max or self._pieces.is_long
+                if is_beyond or is_long:
                     break
                 if not self._take(found):
                     return last, count, True
@@ -240,7 +242,12 @@ class _Pieces:
     def __init__(self, file: File) -> None:
         self._file = file
         self._parts: list[bytes | FileSlice] = []
-        self.length = 0
+        self.length = self._copied_bytes = 0
+
+    @property
+    def is_long(self) -> bool:
+        """So much has to be copied that a look should end."""
+        return self._copied_bytes >= COPIED_BYTES_MAX
 
     def add(self, head: bytes, kept: list[tuple[int, int]]) -> None:
         if head:
@@ -250,19 +257,25 @@ class _Pieces:
             self.length += length
             last = self._parts[-1] if self._parts else None
             if isinstance(last, FileSlice) and last.position + last.length == position:
-                self._parts[-1] = FileSlice(self._file, last.position, last.length + length)
-            else:
-                self._parts.append(FileSlice(self._file, position, length))
+                self._parts.pop()
+                self._copied_bytes -= _copied(last.length)
+                position, length = last.position, last.length + length
+            self._parts.append(FileSlice(self._file, position, length))
+            self._copied_bytes += _copied(length)
 
     def finish(self, read: ReadBytes) -> list[bytes | FileSlice]:
         """Short ranges are read, and joined with their neighbours."""
         return list(_joined(self._parts, read))
 
 
+def _copied(length: int) -> int:
+    return length if length < SENT_FROM_FILE_BYTES_MIN else 0
+
+
 def _joined(parts: list[bytes | FileSlice], read: ReadBytes) -> Iterator[bytes | FileSlice]:
     short: list[bytes] = []
     for part in parts:
-        if isinstance(part, FileSlice) and part.length >= SENT_FROM_FILE_BYTES_MIN:
+        if isinstance(part, FileSlice) and not _copied(part.length):
             if short:
                 yield b"".join(short)
             short = []
