@@ -23,9 +23,7 @@ from raftmq.errors import CorruptRecord
 from raftmq.partition.storage.entries import read_waiting
 from raftmq.partition.storage.log import plan_slice
 from raftmq.partition.storage.segment import WALK_BLOCK_BYTES, ReadWindow, SeenTags, walk
-from raftmq.wire.batch.directory import LENGTH
 from raftmq.wire.batch.head import believed_directory, head_length, partial_head
-from raftmq.wire.batch.header import HEADER_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
 # Longer pieces are sent out of the file; shorter ones cost less if they are read and joined.
 SENT_FROM_FILE_BYTES_MIN = 64 << 10
 COPIED_BYTES_MAX = 128 << 10  # of one look, which ends behind so many: it may run on the loop
+HEAD_BYTES_USUAL = 512  # of most heads, so that one look at the window is enough
 VERDICTS_MAX = 10_000  # tag sets of which a filter remembers whether they pass
 
 
@@ -203,12 +202,14 @@ class _Look:
         position, header = found
         if not header.is_columns or header.is_control:
             return 0, None
-        beginning = self._window.at(position, min(header.size, HEADER_SIZE + LENGTH.size))
+        beginning = self._window.at(position, min(header.size, HEAD_BYTES_USUAL))
         length = head_length(beginning, 0, header)
         if not length:
             return 0, None
         # A directory cannot be longer than its batch, which has a limit of bytes.
-        return length, believed_directory(self._window.at(position, length), 0, header)
+        if length > len(beginning):
+            beginning = self._window.at(position, length)
+        return length, believed_directory(beginning, 0, header)
 
     def _meet(self, tags: Tags | None) -> None:
         if tags is None:
