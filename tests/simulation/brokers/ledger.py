@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.wire.batch.header import iter_batches
 from raftmq.wire.batch.records import RecordBatch
+from tests.simulation.brokers.tagging import tags_of
 from tests.simulation.raft.checks import demand
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from raftmq.tag_filter import TagFilter
     from raftmq.wire.batch.header import Buffer
     from tests.simulation.brokers.history import History
 
@@ -102,6 +104,7 @@ class PartitionLedger:
     Attributes:
         stands: what is at which offset for ever.
         empty: where nothing of users is, and who says so: control batches are stepped over.
+    passed_over: what consumers with a filter were not given: from, to, filter, who.
         deleted_to: a client has requested to delete everything before.
         expires: the topic forgets by itself.
         predecessor: of the topic that had the same name before.
@@ -114,6 +117,7 @@ class PartitionLedger:
         self.predecessor = predecessor
         self.stands: dict[int, bytes] = {}
         self.empty: dict[int, str] = {}
+        self.passed_over: list[tuple[int, int, TagFilter, str]] = []
         self._offsets: dict[bytes, list[int]] = {}
         self.sent: dict[bytes, Sent] = {}
 
@@ -149,12 +153,24 @@ class PartitionLedger:
         sent = before.sent[value] if before else None
         return sent if sent is not None and (sent.is_stray or sent.answered_at < 0) else None
 
-    def skip(self, start: int, end: int, who: str) -> None:
-        """A consumer has gone from one to the other without a record."""
+    def skip(self, start: int, end: int, who: str, asked: TagFilter | None = None) -> None:
+        """A consumer, with that filter, has gone from one to the other without a record."""
+        if asked is not None:
+            self.passed_over.append((start, end, asked, who))
+            self.judge_passed(self.stands)
+            return
         for offset in range(start, end):
             known = self.stands.get(offset)
             demand(known is None, f"{who}: steps over {known!r} at {self.spot} {offset}")
             self.empty.setdefault(offset, who)
+
+    def judge_passed(self, there: Mapping[int, bytes]) -> None:
+        """Only what does not pass was not given."""
+        for start, end, asked, who in self.passed_over:
+            for offset in range(start, end):
+                value = there.get(offset)
+                is_right = value is None or not asked.matches(tags_of(value))
+                demand(is_right, f"{who}: {asked} passes over {value!r} at {self.spot} {offset}")
 
     def offsets_of(self, value: bytes) -> list[int]:
         """Where it was seen; more than one if there are copies."""
@@ -306,6 +322,7 @@ class Ledger:
         who = [(at, ledger.empty[at]) for at in skipped[:3]]
         demand(not skipped, f"{spot}: {who} have stepped over "
                f"{[there[at].value for at in skipped[:3]]}")  # fmt: skip
+        ledger.judge_passed({offset: found.value for offset, found in there.items()})
         missing = [at for at in sorted(ledger.stands) if at >= start and at not in there]
         first = ledger.stands.get(missing[0]) if missing else b""
         demand(not missing, f"{spot}: {first!r} is gone, "

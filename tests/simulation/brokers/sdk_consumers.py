@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from raftmq.errors import RaftmqError, UnknownTopicId, UnknownTopicOrPartition
+from raftmq.tag_filter import parse
 from tests.simulation.brokers.sdk_clients import HEALED_SECONDS_MAX, SdkProgram
 from tests.simulation.brokers.sdk_reading import Reading
+from tests.simulation.brokers.tagging import FILTERS
 from tests.simulation.raft.checks import Violation
 
 if TYPE_CHECKING:
@@ -45,8 +47,9 @@ class SdkConsumer(SdkProgram):
     async def _use(self, client: Client) -> None:
         for _ in range(self._random.randint(1, 3)):
             topics = self.world.living_topics()
-            if not self.world.is_closing and topics:
-                await self._live(client, *self._draw(topics))
+            names, given = self._draw(topics) if topics else ((), {})
+            if not self.world.is_closing and (names or "assign" in given):
+                await self._live(client, names, given)
             else:
                 await self._think()
 
@@ -71,9 +74,15 @@ class SdkConsumer(SdkProgram):
             "max_poll_records": choose((1, 7, 500)),
             "prefetch_bytes": choose((1000, 32 << 20)),
         }
+        asked = choose(FILTERS)
+        if asked is not None:  # which topics without tags refuse
+            given["tags"] = str(asked)
+            topics = [topic for topic in topics if self.world.has_tags(topic)]
+        if not topics:
+            return (), given
         if self._random.random() < 0.5:
             return tuple(self._random.sample(topics, self._random.randint(1, len(topics)))), given
-        keys = [(spot.topic, spot.partition) for spot in self.world.spots()]
+        keys = [(spot.topic, spot.partition) for spot in self.world.spots() if spot.topic in topics]
         given["assign"] = self._random.sample(keys, self._random.randint(1, len(keys)))
         return (), given
 
@@ -87,7 +96,8 @@ class _Life:
         self._program, self._world, self._name = program, program.world, name
         self._random, self._consumer = program._random, consumer
         reset = given.get("auto_offset_reset", "none")
-        self._reading = Reading(self._world, consumer, name, reset=reset)
+        asked = parse(given["tags"]) if "tags" in given else None
+        self._reading = Reading(self._world, consumer, name, reset=reset, asked=asked)
         self._start = given["start"]
         self._ways: tuple[Callable[[], Any], ...] = (
             self._read_batches, self._read_batches, self._read_records, self._read_records,

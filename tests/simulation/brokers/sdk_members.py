@@ -66,7 +66,8 @@ class SdkGroup:
                 while not self._world.is_closing:  # noqa: ASYNC110  # has no event
                     await trio.sleep(0.2)
                 ends = self.ledger.ends()
-                await self._wait_settled(ends)
+                if ends:  # else there is no topic just now, and members have gone
+                    await self._wait_settled(ends)
                 self.is_over = True
             nursery.cancel_scope.cancel()
         await trio.sleep(1.0)  # images show the last commits

@@ -17,6 +17,7 @@ from raftmq.errors import BufferFull, RaftmqError
 from tests.simulation.brokers.ledger import ANYWHERE, Outcome, Spot
 from tests.simulation.brokers.sdk_account import Account
 from tests.simulation.brokers.sdk_clients import HEALED_SECONDS_MAX, SdkProgram
+from tests.simulation.brokers.tagging import tags_of
 from tests.simulation.raft.checks import demand
 
 if TYPE_CHECKING:
@@ -179,7 +180,11 @@ class _Life:
         """Into one partition, or where their keys say."""
         account = self._account
         rows = [(self._draw_key(), self._program.new_value()) for _ in range(self._draw_size())]
-        given: dict[str, Any] = {"value": lambda row: row[1], "key": lambda row: row[0]}
+        given: dict[str, Any] = {
+            "value": lambda row: row[1],
+            "key": lambda row: row[0],
+            "tags": lambda row: tags_of(row[1]),
+        }
         places = [self._place_of(spot, key) for key, _ in rows]
         if self._random.random() < 0.5:
             places = [self._random.randrange(self._world.topics[spot.topic])] * len(rows)
@@ -258,7 +263,7 @@ class _Life:
     ) -> tuple[Parcel, dict[str, Any]]:
         value = self._program.new_value()
         parcel = self._account.hand_in(spot, value, self._line, is_told=is_told)
-        return parcel, {"topic": spot.topic, "value": value, **given}
+        return parcel, {"topic": spot.topic, "value": value, "tags": tags_of(value), **given}
 
     # When all is well
 

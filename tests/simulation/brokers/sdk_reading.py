@@ -13,10 +13,12 @@ from raftmq.errors import LogTruncation, OffsetOutOfRange, RaftmqError
 from tests.simulation.brokers.history import text_of
 from tests.simulation.brokers.history_reader import Reader
 from tests.simulation.brokers.ledger import Spot
+from tests.simulation.brokers.tagging import tags_of
 from tests.simulation.raft.checks import demand
 
 if TYPE_CHECKING:
     from raftmq.client.consumer.consumer import Consumer
+    from raftmq.tag_filter import TagFilter
     from tests.simulation.brokers.ledger import PartitionLedger
     from tests.simulation.brokers.world import World
 
@@ -30,8 +32,18 @@ class Reading:
         expected: the offset that comes next, by partition; missing where it is not known.
     """
 
-    def __init__(self, world: World, consumer: Consumer, name: str, *, reset: str) -> None:
+    def __init__(
+        self,
+        world: World,
+        consumer: Consumer,
+        name: str,
+        *,
+        reset: str,
+        asked: TagFilter | None = None,
+    ) -> None:
+        """`asked`: the filter of the consumer."""
         self._world, self._consumer, self._name, self._reset = world, consumer, name, reset
+        self._asked = asked
         self.expected: dict[Key, int] = {}
         self._from_start: set[Key] = set()
         self._topic_ids: dict[Key, bytes] = {}  # of the topics in which these offsets were known
@@ -62,7 +74,11 @@ class Reading:
         demand(key not in self._consumer.paused, f"{self._name}: {key} {offset} is paused")
         ledger = self._ledger(key)
         expected = self.expected.get(key)
-        if ledger is not None:
+        if self._asked is not None:
+            passes = self._asked.matches(tags_of(value))
+            demand(passes, f"{self._name}: {key} {offset}: {value!r} does not pass {self._asked}")
+        # The history is of what is read without gaps.
+        elif ledger is not None:
             self._write_down(key, ledger, offset, value)
         if expected is None:
             self._judge_first(key, offset, ledger)
@@ -84,13 +100,17 @@ class Reading:
     def _step_over(
         self, key: Key, expected: int, offset: int, ledger: PartitionLedger | None
     ) -> None:
-        """Control records of named producers are handed out to no consumer."""
-        may_be = self._world.plan.tasks and ledger is not None and expected < offset
+        """Control records of named producers are handed out to no consumer, and what does not pass
+        its filter to that one.
+        """
+        has_gaps = self._world.plan.tasks or self._asked is not None
+        may_be = has_gaps and expected < offset and (ledger is not None or self._asked is not None)
         demand(may_be, f"{self._name}: {key} goes on at {offset}, expected {expected}")
-        assert ledger is not None
+        if ledger is None:  # of a topic of which nothing is known
+            return
         if self._reset != "none":  # after a reset it goes on behind what was deleted
             expected = max(expected, ledger.deleted_to)
-        ledger.skip(expected, offset, self._name)
+        ledger.skip(expected, offset, self._name, self._asked)
 
     def _may_go_on(
         self, key: Key, offset: int, expected: int, ledger: PartitionLedger | None

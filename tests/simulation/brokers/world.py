@@ -171,6 +171,9 @@ class World(SimulatedWorld):
     def living_topics(self) -> list[str]:
         return [name for name, count in self.topics.items() if count and name not in self.deleted]
 
+    def has_tags(self, topic: str) -> bool:
+        return self.topic_plans[topic].configs["record.format"] == "columns"
+
     def spots(self) -> list[Spot]:
         return [
             Spot(name, at, self.lives[name])
