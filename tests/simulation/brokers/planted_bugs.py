@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jepsen_like.planted import brokers, clients, groups, replicas
+from jepsen_like.planted import brokers, clients, groups, replicas, tags
 from tests.simulation import planting
 from tests.simulation.brokers import planted_groups, planted_tasks
 from tests.simulation.brokers.world import World
@@ -60,6 +60,10 @@ _CASES = {
     clients.a_cancelled_wait_takes_a_batch_along: _by("restart"),
     clients.the_rest_of_a_batch_is_dropped: _by("restart"),
     clients.a_late_answer_counts: _by("restart"),
+    tags.untagged_records_never_pass: _by("restart"),
+    tags.pass_over_what_is_not_committed: _by("comeback"),
+    tags.segments_are_known_up_to_any_batch: _by("restart"),
+    tags.positions_stay_where_nothing_passes: _by("restart"),
     groups.commits_of_any_generation: _by("zombie"),
     groups.tell_offsets_as_they_are_known_here: _by("slow_coordinator"),
     groups.sessions_do_not_end_here: _by("coordinator_off_brokers"),

@@ -40,9 +40,12 @@ class SdkConsumer(SdkProgram):
     async def run(self) -> None:
         await super().run()
         async with self._client() as client:
+            given = {"start": "earliest", "fetch_max_wait_ms": 100}
             if topics := self.world.living_topics():
-                given = {"start": "earliest", "fetch_max_wait_ms": 100}
                 await self._live(client, tuple(topics), given)
+            asked = self._random.choice(FILTERS)
+            if asked and (topics := list(filter(self.world.has_tags, self.world.living_topics()))):
+                await self._live(client, tuple(topics), {**given, "tags": str(asked)})
 
     async def _use(self, client: Client) -> None:
         for _ in range(self._random.randint(1, 3)):
