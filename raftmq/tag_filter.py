@@ -114,7 +114,14 @@ def _filter_of(clauses: Iterable[Clause], what: str) -> TagFilter:
         )
     if (terms := max(clause.size for clause in found)) > TERMS_MAX:
         raise TagExpressionError(f"{what} joins {terms} tags by &, at most {TERMS_MAX}")
-    return TagFilter(found)
+    normal = TagFilter(found)
+    # Alternatives repeat tags; the text is what `parse` has to read again, and brokers keep.
+    if (chars := len(str(normal))) > TEXT_CHARS_MAX:
+        raise TagExpressionError(
+            f"{what} comes to {chars} characters with all of its alternatives, at most"
+            f" {TEXT_CHARS_MAX}"
+        )
+    return normal
 
 
 def _reduced(clauses: Iterable[Clause]) -> tuple[Clause, ...]:

@@ -110,6 +110,16 @@ def test_limits() -> None:
         parse(" & ".join(f"(a{number} | b{number})" for number in range(300)))
 
 
+def test_the_form_is_bounded_as_the_text_is() -> None:
+    """Tags are repeated in each alternative: what is told to brokers can be read there."""
+    long = ["".join(pair) * 120 for pair in ("ab", "cd", "ef", "gh", "ij", "kl", "mn", "op")]
+    pairs = [f"({one} | {other})" for one, other in zip(long[::2], long[1::2], strict=True)]
+    with pytest.raises(TagExpressionError, match=r"comes to \d+ characters .* at most 8192"):
+        parse(" & ".join(pairs))
+    found = parse(" & ".join(pairs[:3]))
+    assert parse(str(found)) == found
+
+
 trees = st.recursive(
     st.sampled_from(TAGS),
     lambda inner: st.one_of(
