@@ -36,6 +36,7 @@ class FeatureLevel(IntEnum):
     LOG_STARTS = 2  # RaiseLogStart
     # OpenTransaction and what follows it; deletions by expiry say what they saw (decision 0038)
     TRANSACTIONS = 3
+    TAGS = 4  # filters of groups; checked heads of the batches of named producers
 
 
 SUPPORTED_LEVEL = max(FeatureLevel)  # the highest that this version of raftmq knows
