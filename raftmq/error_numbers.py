@@ -1,4 +1,4 @@
-"""Kafka's error codes, as they stand in answers of brokers.
+"""Kafka's error codes, as they stand in answers of brokers, and ours where it has none.
 
 Owns the numbers only; `raftmq/errors.py` has the exceptions. A number is never used for something
 else than in Kafka: https://kafka.apache.org/protocol.html#protocol_error_codes
@@ -87,3 +87,5 @@ class ErrorCode(IntEnum):
     INELIGIBLE_REPLICA = 107
     NEW_LEADER_ELECTED = 108
     TRANSACTION_ABORTABLE = 120
+    # Our own begin here: Kafka, whose numbers rise, has none for these.
+    INCONSISTENT_GROUP_FILTER = 1000

@@ -51,6 +51,7 @@
     ├── CoordinatorLoadInProgress  a new coordinator has not loaded the group yet
     ├── CoordinatorNotAvailable the group has no coordinator now
     ├── InconsistentGroupProtocol  no assignor that all members support
+    ├── InconsistentGroupFilter  the members of the group have another filter of tags
     ├── InvalidSessionTimeout   shorter or longer than the coordinator allows
     ├── RebalanceInProgress     the group assigns its partitions anew: join again
     ├── MemberIdRequired        join once more, with the id that the answer gives
@@ -111,21 +112,22 @@ __all__ = [
     "EligibleLeadersNotAvailable", "ErrorCode", "FencedInstanceId", "FencedLeaderEpoch",
     "FetchSessionIdNotFound", "ForeignProtocol", "GroupIdNotFound", "GroupMaxSizeReached",
     "GroupSubscribedToTopic", "IllegalGeneration", "InconsistentClusterId",
-    "InconsistentGroupProtocol", "InvalidCommand", "InvalidConfig", "InvalidFetchSessionEpoch",
-    "InvalidGroupId", "InvalidPartitions", "InvalidProducerEpoch", "InvalidRecord",
-    "InvalidReplicaAssignment", "InvalidReplicationFactor", "InvalidRequest", "InvalidRequiredAcks",
-    "InvalidSessionTimeout", "InvalidTimestamp", "InvalidTopic", "InvalidTransaction",
-    "InvalidTransactionTimeout", "InvalidUpdateVersion", "LeaderElsewhere", "LeaderNotAvailable",
-    "LogTruncation", "MemberIdRequired", "MessageTooLarge", "NewerCommand", "NonEmptyGroup",
-    "NotController", "NotCoordinator", "NotEnoughReplicas", "NotEnoughReplicasAfterAppend",
-    "NotLeaderOrFollower", "OffsetMetadataTooLarge", "OffsetNotAvailable", "OffsetOutOfRange",
-    "OutOfOrderSequence", "OutcomeUnknown", "PreferredLeaderNotAvailable", "ProducerFenced",
-    "ProposalDiscarded", "ProposalUncertain", "QuorumBusy", "RaftmqError", "RebalanceInProgress",
-    "RemoteProtocolError", "ReplayMismatch", "RequestTimedOut", "ServerError", "StaleBrokerEpoch",
-    "StorageError", "TooManyProducers", "TopicAlreadyExists", "TopicAuthorizationFailed",
-    "TransactionAborted", "UndecodableRecord", "UnknownLeaderEpoch", "UnknownMemberId",
-    "UnknownProducerId", "UnknownTopicId", "UnknownTopicOrPartition", "UnknownTransaction",
-    "Unreachable", "UnsupportedCompression", "UnsupportedVersion", "error_for", "without_frames",
+    "InconsistentGroupFilter", "InconsistentGroupProtocol", "InvalidCommand", "InvalidConfig",
+    "InvalidFetchSessionEpoch", "InvalidGroupId", "InvalidPartitions", "InvalidProducerEpoch",
+    "InvalidRecord", "InvalidReplicaAssignment", "InvalidReplicationFactor", "InvalidRequest",
+    "InvalidRequiredAcks", "InvalidSessionTimeout", "InvalidTimestamp", "InvalidTopic",
+    "InvalidTransaction", "InvalidTransactionTimeout", "InvalidUpdateVersion", "LeaderElsewhere",
+    "LeaderNotAvailable", "LogTruncation", "MemberIdRequired", "MessageTooLarge", "NewerCommand",
+    "NonEmptyGroup", "NotController", "NotCoordinator", "NotEnoughReplicas",
+    "NotEnoughReplicasAfterAppend", "NotLeaderOrFollower", "OffsetMetadataTooLarge",
+    "OffsetNotAvailable", "OffsetOutOfRange", "OutOfOrderSequence", "OutcomeUnknown",
+    "PreferredLeaderNotAvailable", "ProducerFenced", "ProposalDiscarded", "ProposalUncertain",
+    "QuorumBusy", "RaftmqError", "RebalanceInProgress", "RemoteProtocolError", "ReplayMismatch",
+    "RequestTimedOut", "ServerError", "StaleBrokerEpoch", "StorageError", "TooManyProducers",
+    "TopicAlreadyExists", "TopicAuthorizationFailed", "TransactionAborted", "UndecodableRecord",
+    "UnknownLeaderEpoch", "UnknownMemberId", "UnknownProducerId", "UnknownTopicId",
+    "UnknownTopicOrPartition", "UnknownTransaction", "Unreachable", "UnsupportedCompression",
+    "UnsupportedVersion", "error_for", "without_frames",
 ]  # fmt: skip
 
 
@@ -431,6 +433,12 @@ class InconsistentGroupProtocol(RaftmqError):
     """No assignor that all members of the group support: configure one in common."""
 
     code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+class InconsistentGroupFilter(RaftmqError):
+    """The members of the group read by another filter of tags: all have to have the same."""
+
+    code = ErrorCode.INCONSISTENT_GROUP_FILTER
 
 
 class InvalidSessionTimeout(RaftmqError):

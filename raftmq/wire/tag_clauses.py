@@ -1,6 +1,7 @@
 """Filters of tags in messages: clauses, each an array of tags that are there and tags that are not.
 
-Owns their limits, and the way from and to `TagFilter`. No clauses: no filter.
+Owns their limits, and the way from and to `TagFilter`. No clauses: no filter. Where a filter is
+only kept and shown, it is an expression, the text of its normal form.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ from msgspec import Meta
 
 from raftmq.errors import InvalidRequest
 from raftmq.model import TAG_BYTES_MAX
-from raftmq.tag_filter import CLAUSES_MAX, TERMS_MAX, Clause, TagExpressionError, TagFilter, parse
+from raftmq.tag_filter import (
+    CLAUSES_MAX,
+    TERMS_MAX,
+    TEXT_CHARS_MAX,
+    Clause,
+    TagExpressionError,
+    TagFilter,
+    parse,
+)
 from raftmq.wire.bodies import Body
 
 TagName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=TAG_BYTES_MAX)]
@@ -26,6 +35,7 @@ class TagClause(Body, frozen=True):
 
 
 TagClauses: TypeAlias = Annotated[tuple[TagClause, ...], Meta(max_length=CLAUSES_MAX)]
+TagExpression: TypeAlias = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]  # empty: no filter
 
 
 def pack_filter(asked: TagFilter | None) -> TagClauses:
@@ -36,7 +46,7 @@ def read_filter(clauses: TagClauses) -> TagFilter | None:
     """Raises InvalidRequest: not in the normal form, by which filters are compared."""
     if not clauses:
         return None
-    told = TagFilter(tuple([Clause(one.present, one.absent) for one in clauses]))
+    told = _told(clauses)
     try:
         known = parse(str(told))
     except TagExpressionError as error:
@@ -44,3 +54,12 @@ def read_filter(clauses: TagClauses) -> TagFilter | None:
     if known != told:
         raise InvalidRequest(f"filter of tags {told}: its normal form is {known}")
     return known
+
+
+def expression_of(clauses: TagClauses) -> TagExpression:
+    """Of clauses that `read_filter` has passed: equal filters have equal ones."""
+    return str(_told(clauses))
+
+
+def _told(clauses: TagClauses) -> TagFilter:
+    return TagFilter(tuple([Clause(one.present, one.absent) for one in clauses]))

@@ -34,6 +34,7 @@ from raftmq.wire.bodies import (
     SlotEpoch,
 )
 from raftmq.wire.nesting import Decoder
+from raftmq.wire.tag_clauses import TagClauses, TagExpression  # noqa: TC001  # msgspec reads them
 
 GROUPS_MAX = 1_000  # of one message
 SLOTS_MAX = 64  # of groups, in a cluster
@@ -110,6 +111,8 @@ class JoinGroup(Request, frozen=True):
     `protocols`: the assignors that it supports, in the order of its preference.
     `number` rises with each JoinGroup of a member: a late, earlier one changes nothing (decision
     0025). 0: not checked.
+    `tags`: the filter of the member, which is the same for all members of a group. In its normal
+    form, from FeatureLevel.TAGS on.
     """
 
     api_key = 11
@@ -125,6 +128,7 @@ class JoinGroup(Request, frozen=True):
     protocol_type: Name = CONSUMER_PROTOCOL
     number: Natural = 0
     slot_epoch: SlotEpoch = 0
+    tags: TagClauses = ()
 
 
 class MemberAssignment(Body, frozen=True):
@@ -252,6 +256,7 @@ class DescribedGroup(Body, frozen=True):
     protocol: Name = ""
     leader: MemberId = ""
     members: Annotated[tuple[DescribedMember, ...], Meta(max_length=MEMBERS_MAX)] = ()
+    tags: TagExpression = ""
 
 
 class DescribeGroupsReply(Body, frozen=True):
