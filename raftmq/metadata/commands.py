@@ -283,6 +283,8 @@ class SaveGroup(Command, frozen=True, tag=17):
     leader: str = ""
     members: tuple[GroupMemberRecord, ...] = ()
     changed_at_ms: int = 0
+    # The filter of all members, an expression; empty: none. From FeatureLevel.TAGS on
+    tags: str = ""
 
 
 class GroupCommits(Value, frozen=True):

@@ -124,6 +124,7 @@ class GroupState(Value, frozen=True):
     leader: str = ""
     members: tuple[GroupMemberRecord, ...] = ()
     changed_at_ms: int = 0
+    tags: str = ""  # the filter of all members, an expression; empty: none
 
 
 class CommittedOffset(Value, frozen=True):

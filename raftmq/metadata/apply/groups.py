@@ -84,6 +84,7 @@ def save_group(draft: Draft, command: SaveGroup) -> AnyResult:
         leader=command.leader,
         members=command.members,
         changed_at_ms=command.changed_at_ms,
+        tags=command.tags,
     )
     before = draft.group(command.group)
     if before == group:  # a retry
@@ -264,7 +265,7 @@ def _plan(group: GroupState) -> tuple[object, ...]:
         (m.instance_id is not None, m.instance_id or m.member_id, m.subscription, m.assignment)
         for m in group.members
     }
-    return group.generation, group.protocol_type, group.protocol, parts
+    return group.generation, group.protocol_type, group.protocol, group.tags, parts
 
 
 def _members_refusal(command: SaveGroup) -> Refused | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import Refused
 from raftmq.model import PORT_MAX
+from raftmq.tag_filter import TEXT_CHARS_MAX as FILTER_CHARS_MAX
 from raftmq.wire.bodies import ID_BYTES, ID_MAX
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ def group_room(command: SaveGroup, count: int) -> Refused | None:
 def _group_problems(command: SaveGroup) -> Iterator[str]:
     yield from _too_long("protocol type", command.protocol_type)
     yield from _too_long("protocol", command.protocol)
+    if len(command.tags) > FILTER_CHARS_MAX:
+        yield f"filter of {len(command.tags)} characters, at most {FILTER_CHARS_MAX}"
     if len(command.members) > MEMBERS_MAX:
         yield f"{len(command.members)} members, at most {MEMBERS_MAX}"
     for member in command.members:

@@ -141,7 +141,9 @@ def _put_group(draft: Draft, random: Random) -> None:
         )
         for name in _some(random, NAMES)
     )
-    draft.put_group(random.choice(NAMES), GroupState(random.randint(0, 99), members=members))
+    tags = random.choice(["", "eu & !test"])
+    state = GroupState(random.randint(0, 99), members=members, tags=tags)
+    draft.put_group(random.choice(NAMES), state)
 
 
 def _put_offsets(draft: Draft, random: Random) -> None:

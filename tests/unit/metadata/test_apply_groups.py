@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -191,6 +192,34 @@ def test_nothing_else_changes_within_a_generation(members: tuple[GroupMemberReco
     assert found.code is ErrorCode.ILLEGAL_GENERATION
 
 
+def test_a_group_is_saved_with_its_filter() -> None:
+    """A12.1: the next coordinator knows it; within a generation it stays, also where a static
+    member is back; without members there is none.
+    """
+    saved = replace(RETURN, tags="eu & !test")
+    image = after(coordinated(), saved)
+    assert image.groups[GROUP].tags == "eu & !test"
+    back = (RETURN.members[0], replace(RETURN.members[1], member_id="c"))
+    found = refusal(image, replace(saved, members=back, tags="eu"))
+    assert found.code is ErrorCode.ILLEGAL_GENERATION
+    image = after(image, replace(saved, members=back))
+    assert image.groups[GROUP].tags == "eu & !test"
+    image = after(image, SaveGroup(1, GROUP, 2))
+    assert image.groups[GROUP].tags == ""
+
+
+def test_a_group_of_before_filters_has_none() -> None:
+    """A12.1: as logs and snapshots of an earlier version have it."""
+    fields = msgspec.msgpack.decode(msgspec.msgpack.encode(SAVE))
+    assert fields[-1] == ""
+    before = msgspec.msgpack.encode(fields[:-1])
+    assert msgspec.msgpack.decode(before, type=SaveGroup) == SAVE
+    state = GroupState(3, members=SAVE.members, tags="eu")
+    told = msgspec.msgpack.decode(msgspec.msgpack.encode(state))
+    before = msgspec.msgpack.encode(told[:-1])
+    assert msgspec.msgpack.decode(before, type=GroupState) == replace(state, tags="")
+
+
 def test_members_are_distinct_and_the_leader_is_one() -> None:
     """What could not be resumed from is not saved."""
     twice = replace(SAVE, members=(GroupMemberRecord("a"), GroupMemberRecord("a")))
@@ -330,6 +359,7 @@ def test_single_offsets_are_deleted() -> None:
         ({"members": (GroupMemberRecord("a", "c" * 256),)}, "client id of 256"),
         ({"members": (GroupMemberRecord("a", "", "h" * 256),)}, "host of 256"),
         ({"members": (GroupMemberRecord("a", "", "", "i" * 256),)}, "instance id of 256"),
+        ({"tags": "t" * 8193}, "filter of 8193 characters, at most 8192"),
         (
             {"members": tuple(GroupMemberRecord(f"{n}") for n in range(1001)), "leader": ""},
             "1001 members",
