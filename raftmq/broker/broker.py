@@ -384,7 +384,7 @@ class Broker:
         yield TopicConfigRequests(changes)
         yield ElectionRequests(changes, self._host.random)
         yield self._transactions
-        yield MemberRequests(self._coordinator, self._host.random)
+        yield MemberRequests(self._coordinator, self._host.random, voters=self.settings.voters)
         yield OffsetRequests(self._coordinator)
         yield GroupRequests(self._coordinator)
         yield ControllerRequests(quorum, self.office)

@@ -23,6 +23,7 @@ from raftmq.broker.groups.checks import (
     told,
 )
 from raftmq.broker.groups.pipeline import PendingEntry
+from raftmq.broker.requests.levels import check_level
 from raftmq.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -30,7 +31,7 @@ from raftmq.errors import (
     RaftmqError,
     UnknownMemberId,
 )
-from raftmq.metadata.commands import NO_BROKER, DeleteGroup
+from raftmq.metadata.commands import NO_BROKER, DeleteGroup, FeatureLevel
 from raftmq.metadata.image import slot_of
 from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.wire.messages.groups import (
@@ -58,9 +59,10 @@ from raftmq.wire.messages.groups import (
 from raftmq.wire.messages.groups import (
     CoordinatorRow as CoordinatorFound,
 )
+from raftmq.wire.tag_clauses import read_filter
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Iterator
+    from collections.abc import Awaitable, Collection, Iterable, Iterator
     from random import Random
 
     from raftmq.broker.groups.coordinator import CoordinatedGroup, GroupCoordinator, OwnedSlot
@@ -275,10 +277,16 @@ CLIENT_CHARS_MAX = 150  # of that name; epoch and time are put in front, and ids
 
 
 class MemberRequests:
-    """`chance` draws the ids of members."""
+    """
+    Args:
+        chance: draws the ids of members.
+        voters: of the quorum; groups have filters once all of them know how to keep them.
+    """
 
-    def __init__(self, coordinator: GroupCoordinator, chance: Random) -> None:
-        self._coordinator, self._chance = coordinator, chance
+    def __init__(
+        self, coordinator: GroupCoordinator, chance: Random, *, voters: Collection[int]
+    ) -> None:
+        self._coordinator, self._chance, self._voters = coordinator, chance, voters
 
     def handlers(self) -> Handlers:
         return {
@@ -325,6 +333,7 @@ class MemberRequests:
         try:
             check_name(request.group)
             slot = self._coordinator.slots.find(request.group, request.slot_epoch)
+            self._check_filter(request)
             hosted = self._coordinator.joined_group(slot, request.group)
         except RaftmqError as error:
             return Reply(JoinGroupReply(**told(error), member_id=request.member_id))
@@ -339,6 +348,17 @@ class MemberRequests:
         )
         self._coordinator.perform(slot, hosted, effects)
         return pending
+
+    def _check_filter(self, request: JoinGroup) -> None:
+        """
+        Raises:
+            InvalidRequest: it is not in its normal form.
+            UnsupportedVersion, NotController: some node would lose it.
+        """
+        if read_filter(request.tags) is None:
+            return
+        image, what = self._coordinator.image, f"group {request.group}: a filter of tags"
+        check_level(image, FeatureLevel.TAGS, voters=self._voters, what=what)
 
     def sync(
         self, _context: RequestContext, request: SyncGroup, _payload: Buffer

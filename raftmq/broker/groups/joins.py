@@ -10,6 +10,8 @@ Owns the cases; what follows from them is the rebalance's business.
                             likewise if it has asked for no assignment yet, else a rebalance: in
                             no generation may a member own a partition twice
     a changed subscription  at any time: rebalance
+    another filter          than the other members have: refused, and nothing changes for them. Of
+                            the only member: the group's from now on, with a rebalance
     an earlier number       a late copy, changes nothing: its sender may not own any more what it
                             claims
 """
@@ -24,18 +26,23 @@ from raftmq.broker.groups.rebalance import refused
 from raftmq.errors import (
     FencedInstanceId,
     GroupMaxSizeReached,
+    InconsistentGroupFilter,
     InconsistentGroupProtocol,
     InvalidSessionTimeout,
     MemberIdRequired,
     RebalanceInProgress,
 )
 from raftmq.wire.messages.groups import JoinGroupReply, interest_in
+from raftmq.wire.tag_clauses import expression_of
 
 if TYPE_CHECKING:
     from raftmq.broker.groups.phases import GroupOutbox, GroupSettings, Token
     from raftmq.broker.groups.rebalance import GroupRebalance
     from raftmq.errors import RaftmqError
     from raftmq.wire.messages.groups import JoinGroup
+
+
+FILTER_CHARS_SHOWN = 150  # two of them and the way out have to fit into a message
 
 
 class Join(NamedTuple):
@@ -51,6 +58,11 @@ class Join(NamedTuple):
     @property
     def protocols(self) -> dict[str, bytes]:
         return {protocol.name: protocol.subscription for protocol in self.request.protocols}
+
+    @property
+    def tags(self) -> str:
+        """Its filter, as an expression; empty: none."""
+        return expression_of(self.request.tags)
 
 
 class Joins:
@@ -110,6 +122,7 @@ class Joins:
         return (
             self._identity_refusal(join.request)
             or self._timeout_refusal(join.request.session_timeout_ms)
+            or self._filter_refusal(join, known)  # the next one may begin a rebalance
             or self._protocol_refusal(join, known)
             or self._size_refusal(join, known)
         )
@@ -127,6 +140,21 @@ class Joins:
         except InvalidSessionTimeout as error:  # an error value here, as the other refusals are
             return error
         return None
+
+    def _filter_refusal(self, join: Join, known: MemberState | None) -> RaftmqError | None:
+        """All members have one filter: else a record would be read or not, and be done with, by
+        which of them has its partition.
+        """
+        have_others = len(self._members) > (known is not None)
+        there = self._rebalance.tags
+        if not have_others or join.tags == there:
+            return None
+        return InconsistentGroupFilter(
+            f"group {self._name}: its members read by {_shown(there)}, this one by"
+            f" {_shown(join.tags)}. Stop all members and start them with the new filter (a member"
+            " that was killed, or that has a group_instance_id, stays one until its session ends),"
+            " or use another group"
+        )
 
     def _protocol_refusal(self, join: Join, known: MemberState | None) -> RaftmqError | None:
         """There must be an assignor that all members know. Of members that have not joined since
@@ -222,13 +250,14 @@ class Joins:
         member.rebalance_timeout_ms = join.request.rebalance_timeout_ms
         member.is_remembered, member.join_number = False, join.request.number
         self._members.set_protocols(member, join.protocols)
+        self._rebalance.tags = join.tags  # of the others, too, or there are none
 
     # -- members who come again ------------------------------------------------------------
 
     def _on_member(self, join: Join, member: MemberState) -> None:
         self._withdraw(member, join.now)
         phase = self._rebalance.phase
-        is_same = _same(member.protocols, join.protocols)
+        is_same = _same(member.protocols, join.protocols) and join.tags == self._rebalance.tags
         self._update(member, join)
         # Retried after a lost answer: the generation is not over, so the same answer does.
         if phase is Phase.COMPLETING and is_same:
@@ -273,6 +302,7 @@ class Joins:
         protocol = rebalance.protocol
         planned = member.protocols.get(protocol)
         is_same = _wants_the_same(planned, join.protocols.get(protocol))
+        is_same = is_same and join.tags == rebalance.tags
         self._members.rename(member, join.request.member_id)
         rebalance.on_renamed(old, member.member_id)
         self._update(member, join)
@@ -293,6 +323,13 @@ def _wants_the_same(known: bytes | None, told: bytes | None) -> bool:
         return False
     interest = interest_in(told)
     return known == told or (interest is not None and interest == interest_in(known))
+
+
+def _shown(tags: str) -> str:
+    if not tags:
+        return "no filter"
+    is_short = len(tags) <= FILTER_CHARS_SHOWN
+    return f"filter {tags if is_short else tags[:FILTER_CHARS_SHOWN] + '…'}"
 
 
 def _same(known: dict[str, bytes], protocols: dict[str, bytes]) -> bool:

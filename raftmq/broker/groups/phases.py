@@ -52,6 +52,7 @@ class SavePlan(NamedTuple):
     protocol: str
     leader: str
     members: tuple[GroupMemberRecord, ...]  # none: the group is empty
+    tags: str
 
     def command(self, *, slot_epoch: int, changed_at_ms: int) -> SaveGroup:
         return SaveGroup(
@@ -63,6 +64,7 @@ class SavePlan(NamedTuple):
             leader=self.leader,
             members=self.members,
             changed_at_ms=changed_at_ms,
+            tags=self.tags,
         )
 
 
@@ -192,10 +194,18 @@ class GroupOutbox:
         protocol: str,
         leader: str,
         members: tuple[GroupMemberRecord, ...],
+        tags: str,
     ) -> None:
         self.newest_save += 1
         save = SavePlan(
-            self.newest_save, self._group, generation, protocol_type, protocol, leader, members
+            self.newest_save,
+            self._group,
+            generation,
+            protocol_type,
+            protocol,
+            leader,
+            members,
+            tags,
         )
         self._effects.append(save)
 

@@ -1,14 +1,14 @@
 """Group rebalance: the phases of a group, its generation and leader, and the saved plan.
 
-Owns the phase, the generation, the leader, and the deadlines of joining and syncing. Admission
+Owns the phase, generation, leader and filter, and the deadlines of joining and syncing. Admission
 (`joins.py`) and refusals (`group.py`) are decided elsewhere.
 
 Invariants, asserted by `check`:
   R1  Joins wait while the group prepares; also while it is stable and the return of a static member
       is being saved. Syncs wait while it completes, and at no other time.
   R2  It prepares only while a member is missing or about to join, or newcomers are gathered.
-  R3  Empty means no members. Of a generation that is not over, the leader is a member, and all
-      members know its protocol.
+  R3  Empty means no members, and no filter. Of a generation that is not over, the leader is a
+      member, and all members know its protocol.
   R4  Stable means that the plan of this generation is saved in the metadata: no assignment of
       another one has been sent. Without a saved plan no member has an assignment.
   R5  A generation belongs to one plan: it rises whenever a rebalance completes.
@@ -48,13 +48,14 @@ class GroupRebalance:
     """Attributes:
     generation: of the last rebalance that completed.
     protocol, leader: of that generation; empty without one.
+    tags: the filter of all members, an expression; empty: none.
     """
 
     def __init__(
         self, name: str, members: Members, outbox: GroupOutbox, settings: GroupSettings
     ) -> None:
         self.members, self.phase, self.generation = members, Phase.EMPTY, 0
-        self.protocol_type = self.protocol = self.leader = ""
+        self.protocol_type = self.protocol = self.leader = self.tags = ""
         self._name, self._outbox = name, outbox
         self._delay_seconds = settings.initial_rebalance_delay_ms / 1000
         self._join_end = self._sync_end = self._save_again_at = math.inf
@@ -68,7 +69,7 @@ class GroupRebalance:
         """The state as it was saved; the members are there already."""
         self.generation = self._saved_generation = state.generation
         self.protocol_type, self.protocol = state.protocol_type, state.protocol
-        self.leader = state.leader
+        self.leader, self.tags = state.leader, state.tags
         self.phase = Phase.STABLE if state.members else Phase.EMPTY
 
     @property
@@ -202,7 +203,7 @@ class GroupRebalance:
     def _become_empty(self) -> None:
         self.generation += 1
         self.phase, self._join_end, self._gather_end = Phase.EMPTY, math.inf, None
-        self.protocol = self.leader = ""
+        self.protocol = self.leader = self.tags = ""
         self.save({})
 
     def tell_joined(self, member: MemberState, now: float, *, must_sync_anew: bool = True) -> None:
@@ -259,6 +260,7 @@ class GroupRebalance:
             protocol=self.protocol,
             leader=self.leader,
             members=tuple(self._to_save(m, assignments) for m in self.members),
+            tags=self.tags,
         )
 
     def save_as_it_is(self) -> None:
@@ -352,6 +354,7 @@ class GroupRebalance:
             is_gathering = self._gather_end is not None
             assert is_gathering or not members.have_all_joined, "R2: no member is missing"
         assert (phase is Phase.EMPTY) == (not len(members)), f"R3: {phase}, {len(members)} members"
+        assert len(members) or not self.tags, f"R3: filter {self.tags} of no member"
         if phase in (Phase.COMPLETING, Phase.STABLE):
             assert self.leader in members, f"R3: leader {self.leader!r}"
             assert all(self.protocol in m.protocols for m in members), "R3: protocol"
@@ -392,6 +395,7 @@ def described(name: str, rebalance: GroupRebalance) -> DescribedGroup:
         protocol=rebalance.protocol,
         leader=rebalance.leader,
         members=tuple(_described(member, rebalance.protocol) for member in rebalance.members),
+        tags=rebalance.tags,
     )
 
 

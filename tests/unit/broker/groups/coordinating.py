@@ -127,7 +127,7 @@ class Coordinating:
         )
         self.handlers = table_of(
             [
-                MemberRequests(self.coordinator, Random(1)),
+                MemberRequests(self.coordinator, Random(1), voters=cluster.nodes),
                 OffsetRequests(self.coordinator),
                 GroupRequests(self.coordinator),
             ]

@@ -6,12 +6,13 @@ After every input the group's invariants are checked, and so is that nobody is a
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from raftmq.broker.groups.group import Group
 from raftmq.broker.groups.phases import AnswerRequest, GroupSettings, SavePlan
 from raftmq.errors import ErrorCode
 from raftmq.metadata.image import GroupState
+from raftmq.tag_filter import parse
 from raftmq.wire.messages.groups import (
     Heartbeat,
     HeartbeatReply,
@@ -25,6 +26,7 @@ from raftmq.wire.messages.groups import (
     SyncGroup,
     SyncGroupReply,
 )
+from raftmq.wire.tag_clauses import pack_filter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,6 +68,7 @@ class Stage:
         rebalance: float = REBALANCE_SECONDS,
         protocol_type: str = "consumer",
         number: int = 0,
+        tags: str = "",
     ) -> int:
         request = JoinGroup(
             "billing",
@@ -76,6 +79,7 @@ class Stage:
             instance,
             protocol_type,
             number,
+            tags=pack_filter(parse(tags) if tags else None),
         )
         self._member += 1
         token = self._new_token()
@@ -172,6 +176,7 @@ class Stage:
             command.protocol,
             command.leader,
             command.members,
+            tags=command.tags,
         )
         self._slot_epoch += 1
         self.group = Group.loaded(
@@ -221,19 +226,19 @@ class Stage:
 
     # -- whole scenes ----------------------------------------------------------------------
 
-    def enter(self, protocols: Mapping[str, bytes] = RANGE, **facts: float) -> tuple[str, int]:
+    def enter(self, protocols: Mapping[str, bytes] = RANGE, **facts: Any) -> tuple[str, int]:
         """A dynamic member joins, in its two steps: its id, and the token of the second one."""
         reply = self.joined(self.join("", protocols, **facts))
         assert reply.error == ErrorCode.MEMBER_ID_REQUIRED, f"{reply}"
         return reply.member_id, self.join(reply.member_id, protocols, **facts)
 
-    def given(self, instance: str, **facts: float) -> str:
+    def given(self, instance: str, **facts: Any) -> str:
         """A process of a static member takes its first step: the id that it is given."""
         reply = self.joined(self.join(instance=instance, **facts))
         assert reply.error == ErrorCode.MEMBER_ID_REQUIRED, f"{reply}"
         return reply.member_id
 
-    def come(self, instance: str, protocols: Mapping[str, bytes] = RANGE, **facts: float) -> int:
+    def come(self, instance: str, protocols: Mapping[str, bytes] = RANGE, **facts: Any) -> int:
         """It takes both of its steps: the token of the second one."""
         return self.join(self.given(instance, **facts), protocols, instance=instance, **facts)
 

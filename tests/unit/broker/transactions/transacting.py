@@ -89,7 +89,7 @@ class Transacting(Coordinating):
         )
         self.handlers = table_of(
             [
-                MemberRequests(self.coordinator, Random(1)),
+                MemberRequests(self.coordinator, Random(1), voters=()),
                 OffsetRequests(self.coordinator),
                 GroupRequests(self.coordinator),
                 self.transactions,

@@ -20,7 +20,7 @@ from raftmq.broker.groups.offset_requests import OffsetRequests
 from raftmq.broker.metadata_changes import MetadataChanges
 from raftmq.client.consumer.consumer import Consumer
 from raftmq.client.routing.cluster import Cluster
-from raftmq.metadata.commands import AssignSlot, PartitionId
+from raftmq.metadata.commands import AssignSlot, FeatureLevel, PartitionId
 from raftmq.metadata.image import slot_of
 from tests.simulation.client_network import ClientNetwork
 from tests.unit.broker.asking import cluster_of, said
@@ -86,7 +86,7 @@ class Grouped:
             now_ms=lambda: NOW_MS + int(trio.current_time() * 1000),
         )
         parts = [
-            MemberRequests(coordinator, Random(broker_id)),
+            MemberRequests(coordinator, Random(broker_id), voters=self._cluster.nodes),
             OffsetRequests(coordinator),
             GroupRequests(coordinator),
         ]
@@ -245,6 +245,7 @@ async def grouped(
     partition_count: int = 4,
     *,
     prepare: Callable[[World], None] = lambda _: None,
+    level: int = FeatureLevel.FIRST,
     **topics: int,
 ) -> AsyncIterator[Grouped]:
     """Topic "orders", with so many partitions, and others by name and number. `prepare`: called
@@ -253,7 +254,7 @@ async def grouped(
     world = World(len(BROKERS))
     for name, partitions in {"orders": partition_count, **topics}.items():
         world.add_topic(name, *(BROKERS[number % 3] for number in range(partitions)))
-    cluster = await cluster_of(None, None, None)
+    cluster = await cluster_of(None, None, None, level=level)
     async with trio.open_nursery() as nursery:
         here = Grouped(world, cluster, nursery)
         await here.start(prepare)
