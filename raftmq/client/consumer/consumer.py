@@ -119,7 +119,7 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
     def _member_of(
         self, events: ReadingEvents, watch: MetadataWatch, random: Random
     ) -> GroupConsumption | None:
-        group = self._options.group
+        group = self._options.as_member
         if group is None:
             return None
         reader = GroupReader(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict
 
 from raftmq.client.consumer.partition_state import FROM_EARLIEST, FROM_LATEST, start_of
@@ -255,6 +255,14 @@ class ConsumerOptions:
     def tag_filter(self) -> TagFilter | None:
         """What `tags` asks for; None: all records."""
         return None if self.tags is None else tag_filter(self.tags)
+
+    @property
+    def as_member(self) -> GroupReading | None:
+        """`group`, whose member has the filter of the consumer; None without a group."""
+        if self.group is None:
+            return None
+        member = replace(self.group.member, tag_filter=self.tag_filter)
+        return replace(self.group, member=member)
 
     @property
     def deserializers(self) -> Deserializers | None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from raftmq.client.group.assignors.assignor import Assignor
     from raftmq.client.group.assignors.registry import GivenAssignor
+    from raftmq.tag_filter import TagFilter
 
 USER_DATA_BYTES_MAX = 16 << 10  # the leader gets that of all members in one answer
 _TIMES = (
@@ -50,6 +51,7 @@ class MemberOptions:
             have to fit in.
         user_data: for an assignor of the program's own.
         rack: where it runs.
+        tag_filter: of the consumer, by which all members of the group read; None: all records.
     """
 
     group: str
@@ -61,6 +63,7 @@ class MemberOptions:
     rebalance_timeout_ms: int | None = None
     user_data: bytes = b""
     rack: str = ""
+    tag_filter: TagFilter | None = None
 
     def __post_init__(self) -> None:
         """Raises InvalidConfig: all problems at once."""

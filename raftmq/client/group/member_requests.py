@@ -33,6 +33,7 @@ from raftmq.wire.messages.groups import (
     Protocol,
     SyncGroup,
 )
+from raftmq.wire.tag_clauses import pack_filter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,6 +59,7 @@ class MemberQuestions:
     def __init__(self, options: MemberOptions) -> None:
         self._options = options
         self._names = [assignor.name for assignor in options.assignors]
+        self._tags = pack_filter(options.tag_filter)
 
     def join(
         self, member_id: str, topics: Iterable[str], owned: Iterable[Key], generation: int
@@ -81,6 +83,7 @@ class MemberQuestions:
             session_timeout_ms=options.session_timeout_ms,
             rebalance_timeout_ms=options.longest_rebalance_ms,
             instance_id=options.group_instance_id,
+            tags=self._tags,
         )
 
     def sync(

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from raftmq.client.consumer import options
 from raftmq.errors import (
+    InconsistentGroupFilter,
     InconsistentGroupProtocol,
     InvalidConfig,
     InvalidSessionTimeout,
     UnknownTopicOrPartition,
+    UnsupportedVersion,
 )
+from raftmq.metadata.commands import FeatureLevel
 from raftmq.wire.messages.groups import JoinGroup, LeaveGroup
 from tests.unit.client.consumer.reading import take
 from tests.unit.client.group.grouped import (
@@ -89,6 +93,46 @@ async def test_no_assignor_in_common(autojump_clock: MockClock) -> None:
             async with here.consumer("b", assignor="sticky") as c:
                 await anext(c)
         assert first.held == keys(0)
+
+
+async def test_all_members_have_one_filter(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has another one is told so at once, and the others hear nothing of it; when they have
+    left it may begin. A12.1.
+    """
+    monkeypatch.delitem(options._LATER, "tags", raising=False)
+    async with grouped(2, level=FeatureLevel.TAGS) as here:
+        first = here.begin("a", tags="paid & (eu | us)")
+        second = here.begin("b", tags="us & paid | eu & paid")
+        await until(lambda: parted((first, second), 0, 1))
+        generation = first.consumer.generation
+        expected = "read by filter eu & paid | paid & us, this one by filter test. Stop all members"
+        with trio.fail_after(2.0), pytest.raises(InconsistentGroupFilter) as caught:
+            async with here.consumer("c", tags={"test"}) as c:
+                await anext(c)
+        assert expected in str(caught.value)
+        with pytest.raises(InconsistentGroupFilter, match="this one by no filter"):
+            async with here.consumer("d") as c:
+                await anext(c)
+        await trio.sleep(SESSION_SECONDS)
+        assert first.consumer.generation == second.consumer.generation == generation
+        await first.leave()
+        await second.leave()
+        third = here.begin("c", tags={"test"})
+        await until(lambda: parted([third], 0, 1))
+        assert here.saved().tags == "test"
+
+
+async def test_a_filter_waits_for_the_last_broker(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of an older version would not keep it: the program is told which. A12.1."""
+    monkeypatch.delitem(options._LATER, "tags", raising=False)
+    async with grouped(1) as here:
+        with trio.fail_after(2.0), pytest.raises(UnsupportedVersion, match=r"brokers \[1, 2, 3\]"):
+            async with here.consumer("a", tags="eu") as c:
+                await anext(c)
 
 
 async def test_an_assignor_that_all_know(autojump_clock: MockClock) -> None:

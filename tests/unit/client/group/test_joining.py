@@ -22,6 +22,7 @@ from raftmq.errors import (
     Unreachable,
     error_for,
 )
+from raftmq.tag_filter import parse
 from raftmq.wire.messages.groups import (
     JoinGroup,
     JoinGroupReply,
@@ -29,11 +30,13 @@ from raftmq.wire.messages.groups import (
     SyncGroup,
     SyncGroupReply,
 )
+from raftmq.wire.tag_clauses import TagClause
 from tests.unit.client.group.alone import Alone, keys
 
 FATAL = (
     ErrorCode.FENCED_INSTANCE_ID,
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    ErrorCode.INCONSISTENT_GROUP_FILTER,
     ErrorCode.GROUP_MAX_SIZE_REACHED,
     ErrorCode.INVALID_SESSION_TIMEOUT,
     ErrorCode.INVALID_GROUP_ID,
@@ -49,6 +52,20 @@ def test_what_a_member_says_when_it_joins() -> None:
     assert (me.joined.member_id, me.joined.instance_id) == ("", "i1")
     assert me.claim == Subscribed("me", frozenset("ab"), rack="r")
     assert me.of(WatchTopics) == [WatchTopics(("a", "b"))]
+
+
+def test_a_member_says_its_filter_each_time() -> None:
+    """With both steps, and when it joins again. A12.1."""
+    me = Alone(tag_filter=parse("paid & (eu | us)"))
+    told = (TagClause(("eu", "paid")), TagClause(("paid", "us")))
+    me.start()
+    assert me.joined.tags == told
+    me.answer(JoinGroup, JoinGroupReply(error=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"))
+    assert me.joined.tags == told
+    me.join()
+    me.sync("a0")
+    me.do(me.membership.subscribe, "ab")
+    assert (me.request.tags, me.request.member_id) == (told, "me")
 
 
 def test_it_joins_in_two_steps() -> None:
