@@ -61,9 +61,9 @@ def list_(output: str, timeout: float, bootstrap: str | None) -> int:
     raftmq group describe billing -o json | jq '.members[] | {host, partitions}'
 
     JSON: one object per line. A group has name, state, generation, protocol_type, protocol (the
-    assignor), leader (a member id), coordinator (a broker id) and members (a list: member_id,
-    instance_id, client_id, host, topics, partitions, which are a list of topic and partition). What
-    is not known is null.
+    assignor), leader (a member id), coordinator (a broker id), tags (the filter by which all
+    members read) and members (a list: member_id, instance_id, client_id, host, topics, partitions,
+    which are a list of topic and partition). What is not known, or not there, is null.
     """)
 )
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)

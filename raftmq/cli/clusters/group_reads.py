@@ -139,6 +139,7 @@ def _details_object(group: GroupDetails) -> Row:
         "protocol": group.protocol or None,
         "leader": group.leader or None,
         "coordinator": group.coordinator,
+        "tags": group.tags,
         "members": [_member_object(one) for one in group.members],
     }
 
@@ -161,6 +162,7 @@ def _write_details(group: GroupDetails) -> None:
     facts = [group.state]
     facts += [f"generation {group.generation}"] if group.generation >= 0 else []
     facts += [f"assignor {shown(group.protocol, TEXT_CHARS_MAX)}"] if group.protocol else []
+    facts += [f"filter {shown(group.tags, TEXT_CHARS_MAX)}"] if group.tags else []
     facts += [counted(len(group.members), "member"), f"coordinator broker {group.coordinator}"]
     sys.stdout.write(f"group {shown(group.name, TEXT_CHARS_MAX)}: {', '.join(facts)}\n")
     if group.members:

@@ -439,6 +439,8 @@ class GroupDetails:
         protocol: the assignor that its members have agreed on; empty without members.
         leader: the member that plans the assignment; empty without members.
         coordinator: id of the coordinating broker.
+        tags: the filter by which all members read, as an expression; None: they read all records,
+            or there are none.
     """
 
     name: str
@@ -449,6 +451,7 @@ class GroupDetails:
     leader: str
     coordinator: int
     members: tuple[GroupMember, ...]
+    tags: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

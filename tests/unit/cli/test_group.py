@@ -95,7 +95,7 @@ def test_a_description_as_json(here: Here) -> None:
     first, second = row.pop("members")
     assert row == {
         "name": "audit", "state": "Stable", "generation": 3, "protocol_type": "consumer",
-        "protocol": "range", "leader": "m1", "coordinator": 1,
+        "protocol": "range", "leader": "m1", "coordinator": 1, "tags": None,
     }  # fmt: skip
     assert first == {
         "member_id": "m1", "instance_id": None, "client_id": "app", "host": "h", "topics": ["u"],
@@ -103,6 +103,17 @@ def test_a_description_as_json(here: Here) -> None:
     }  # fmt: skip
     assert (second["client_id"], second["topics"], second["partitions"]) == (None, None, [])
     assert (other["leader"], other["protocol"], other["members"]) == (None, None, [])
+
+
+def test_a_description_with_a_filter(here: Here) -> None:
+    """By which all members read; a long one is cut, but not in JSON. A12.1."""
+    here.registry.add("audit", member("m1", FIRST), tags="eu & !test")
+    line = here.run("describe audit").stdout.splitlines()[0]
+    assert ", assignor range, filter eu & !test, 1 member, " in line
+    assert here.rows("describe audit")[0]["tags"] == "eu & !test"
+    here.registry.add("audit", member("m1", FIRST), tags="x" * 8000)
+    assert f", filter {'x' * 199}…, 1 member," in here.run("describe audit").stdout
+    assert here.rows("describe audit")[0]["tags"] == "x" * 8000
 
 
 def test_a_description_of_one_that_is_there_and_one_that_is_not(here: Here) -> None:

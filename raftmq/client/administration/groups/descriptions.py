@@ -244,4 +244,5 @@ def _details(told: DescribedGroup, coordinator: int) -> GroupDetails:
         told.leader,
         coordinator,
         tuple(member_of(one, told.protocol_type) for one in members),
+        told.tags or None,
     )

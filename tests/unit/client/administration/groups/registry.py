@@ -76,7 +76,7 @@ class Registry:
 
     # -- for tests -------------------------------------------------------------------------
 
-    def add(self, name: str, *members: Any, generation: int = 3) -> None:
+    def add(self, name: str, *members: Any, generation: int = 3, tags: str = "") -> None:
         """A group, empty without members."""
         self.groups[name] = groups.DescribedGroup(
             name,
@@ -86,6 +86,7 @@ class Registry:
             protocol="range" if members else "",
             leader=members[0].member_id if members else "",
             members=members,
+            tags=tags,
         )
 
     def commit(self, name: str, offsets: Mapping[Key, int], metadata: str = "") -> None:

@@ -138,6 +138,15 @@ async def test_a_member_without_partitions(autojump_clock: MockClock) -> None:
         assert (one.topics, one.partitions) == (("u",), ())
 
 
+async def test_the_filter_of_a_group(autojump_clock: MockClock) -> None:
+    """All members have the same; None: they read all records. A12.1."""
+    async with open_registry() as (registry, admin):
+        registry.add("g", member("m1", ("u", 0)), tags="eu & !test")
+        assert (await admin.describe_group("g")).tags == "eu & !test"
+        registry.add("g", member("m1", ("u", 0)))
+        assert (await admin.describe_group("g")).tags is None
+
+
 async def test_a_group_that_is_not_there(autojump_clock: MockClock) -> None:
     """Every call says so at once, and names it."""
     async with open_registry() as (_, admin):
