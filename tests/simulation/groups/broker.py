@@ -120,7 +120,9 @@ class Coordinator:
         self._waiting[token] = connection, ask
         now, group = self.world.timeline.now, self.group
         self._asking, self._is_leaving = token, isinstance(ask, LeaveGroup)
+        state = group.state
         if isinstance(ask, JoinGroup):
+            self.world.checks.on_join(ask)
             effects = group.on_join(
                 ask,
                 token,
@@ -137,6 +139,8 @@ class Coordinator:
             effects = group.on_leave(ask, token, now=now)
         else:
             return self._on_commit(ask, token)
+        if isinstance(ask, JoinGroup) and _is_filter_refused(effects):
+            self.world.checks.on_filter_refused(ask, group, state)
         self._perform(effects)
         self._asking, self._is_leaving = -1, False
         return None
@@ -267,3 +271,9 @@ class Coordinator:
         for token, (_, ask) in list(self._waiting.items()):
             assert isinstance(ask, Commit), f"{ask} waits, and nobody knows"
             self._tell(token, Committed(ErrorCode.NOT_COORDINATOR))
+
+
+def _is_filter_refused(effects: list[GroupEffect]) -> bool:
+    """Whether one of these refuses a JoinGroup for its filter."""
+    told = [effect.body for effect in effects if isinstance(effect, AnswerRequest)]
+    return any(getattr(body, "error", 0) == ErrorCode.INCONSISTENT_GROUP_FILTER for body in told)

@@ -2,8 +2,8 @@
 
 Owns the promises to programs: no two members work on one partition, offsets are committed by
 current members only, and by each in order, a generation has one assignment, which is saved before
-any member gets it; each request is answered once; what a transaction commits was read by nobody
-since (`transactions.py`).
+any member gets it, and its members one filter; each request is answered once; what a transaction
+commits was read by nobody since (`transactions.py`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING
 from raftmq.client.group.effects import State
 from raftmq.errors import ErrorCode
 from raftmq.wire.messages.groups import JoinGroupReply, SyncGroupReply
+from raftmq.wire.tag_clauses import expression_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from raftmq.broker.groups.group import Group
     from raftmq.client.group.assignors.assignor import Key
     from raftmq.metadata.commands import GroupMemberRecord
     from raftmq.metadata.image import GroupState
     from raftmq.wire.bodies import Body
+    from raftmq.wire.messages.groups import JoinGroup
     from tests.simulation.groups.asks import Ask, Commit
     from tests.simulation.groups.process import Process
     from tests.simulation.groups.transactions import End, Reading
@@ -46,6 +49,7 @@ class Checks:
     """Attributes:
     plans: what stood in the metadata, by generation.
     commits, ends, handed_out: how much was seen.
+    filters_refused: joins with another filter than the other members have.
     """
 
     def __init__(self) -> None:
@@ -54,6 +58,8 @@ class Checks:
         self.plans: dict[int, dict[Who, bytes]] = {}
         self._readings: dict[Key, Reading] = {}  # the last one that has begun
         self.ends = 0
+        self._filters: dict[str, str] = {}  # by the id of the member
+        self.filters_refused = 0
         self.commits = self.handed_out = self.returns = self._handed_generation = 0
 
     def on_saved(self, group: GroupState, slot_epoch: int) -> None:
@@ -61,6 +67,28 @@ class Checks:
         plan = {who(member): member.assignment for member in group.members}
         known = self.plans.setdefault(group.generation, plan)
         demand(known == plan, f"generation {group.generation} was {known} and is {plan}")
+        filters = {self._filters[member.member_id] for member in group.members}
+        demand(filters <= {group.tags}, f"F: members of {group.generation} read by {filters}")
+
+    def on_join(self, ask: JoinGroup) -> None:
+        """It reaches a coordinator."""
+        if ask.member_id:
+            self._filters[ask.member_id] = expression_of(ask.tags)
+
+    def on_filter_refused(self, ask: JoinGroup, group: Group, state: str) -> None:
+        """It is refused for its filter; `state`: of the group when it came."""
+        self.filters_refused += 1
+        others = {
+            self._filters[member.member_id]
+            for member in group.describe().members
+            if member.member_id != ask.member_id
+            and (ask.instance_id is None or member.instance_id != ask.instance_id)
+        }
+        own = expression_of(ask.tags)
+        demand(others - {own}, f"F: {ask} is refused, and {others} is what others read by")
+        # Who was waited for is not any more, which may complete it.
+        is_as_before = state in (group.state, "PreparingRebalance")
+        demand(is_as_before, f"F: {ask} is refused, and the group that was {state} {group.state}")
 
     def on_commit(self, commit: Commit, group: GroupState | None) -> None:
         """It is about to be applied. Its generation may be one that is not saved and never will:

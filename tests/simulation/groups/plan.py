@@ -33,6 +33,19 @@ ASSIGNORS = (
 )
 
 
+# Expressions in normal form; empty: no filter.
+FILTERS = ("", "eu", "eu & !test | us")
+
+
+@dataclass(frozen=True)
+class FilterPlan:
+    """By what members read: most of them alike, and a share of the processes by another filter."""
+
+    usual: str = ""
+    other: str = FILTERS[1]
+    other_share: float = 0.0
+
+
 @dataclass(frozen=True)
 class MemberPlan:
     """Of all members of a world: times, and the assignors of which each knows some."""
@@ -51,6 +64,7 @@ class MemberPlan:
 class Plan:
     member: MemberPlan = field(default_factory=MemberPlan)
     settings: GroupSettings = field(default_factory=GroupSettings)
+    filters: FilterPlan = field(default_factory=FilterPlan)
     dynamic_count: int = 3
     static_count: int = 1
     partition_count: int = 5  # of the first topic; the second has one less
@@ -93,6 +107,7 @@ def draw_plan(seed: int, seconds: float, kinds: tuple[str, ...]) -> Plan:
     return Plan(
         member=member,
         settings=settings,
+        filters=_draw_filters(Random(f"{seed}/filters")),
         dynamic_count=chance.choice([0, 1, 2, 4]),
         static_count=chance.choice([0, 1, 3]),
         partition_count=chance.choice([1, 4, 7]),
@@ -102,3 +117,8 @@ def draw_plan(seed: int, seconds: float, kinds: tuple[str, ...]) -> Plan:
         delay_seconds_max=chance.choice([0.005, 0.05]),
         save_seconds_max=chance.choice([0.02, 0.3]),
     )
+
+
+def _draw_filters(chance: Random) -> FilterPlan:
+    usual, other = chance.sample(FILTERS, 2)
+    return FilterPlan(usual, other, other_share=chance.choice([0.0, 0.0, 0.25]))

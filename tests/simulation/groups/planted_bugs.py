@@ -131,6 +131,11 @@ def assignors_are_forgotten(patch: Patch) -> None:
     patch.setattr(Members, "may_know_more", lambda self, *, without: False)
 
 
+def a_member_with_another_filter_is_taken(patch: Patch) -> None:
+    """Whether a record is read depends on which member has its partition."""
+    patch.setattr(Joins, "_filter_refusal", lambda self, join, known: None)
+
+
 # -- what comes late ---------------------------------------------------------------------------
 
 
@@ -317,6 +322,7 @@ FAULTS: dict[Callable[[Patch], None], tuple[str, ...]] = {
     a_return_is_told_before_it_is_saved: ("slow_saves", "restart", "cut", *MOVES),
     a_transaction_names_what_a_join_was_told: (*MOVES, "come", "slow_saves"),
     assignors_are_forgotten: ("come", "move"),
+    a_member_with_another_filter_is_taken: ("come", "restart"),
     members.sessions_count_from_the_answer: LOST,
     members.silence_takes_nothing: LOST,
     members.the_group_waits_for_ever: ("hang", "come"),

@@ -74,4 +74,5 @@ def test_the_troubles_are_troubles() -> None:
     assert sum(world.checks.handed_out for world in worlds) >= 80
     assert sum(world.checks.commits for world in worlds) >= 200
     assert sum(world.checks.returns for world in worlds) >= 1
+    assert sum(world.checks.filters_refused for world in worlds) >= 5
     assert sum(world.quorum.slot.epoch for world in worlds) >= 15

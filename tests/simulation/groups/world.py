@@ -13,7 +13,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from raftmq.client.group.member_options import MemberOptions
-from raftmq.errors import FencedInstanceId, InvalidRequest
+from raftmq.errors import FencedInstanceId, InconsistentGroupFilter, InvalidRequest
+from raftmq.tag_filter import parse
 from tests.simulation.groups.asks import GROUP
 from tests.simulation.groups.broker import Broker
 from tests.simulation.groups.checks import Checks, demand, is_replaced
@@ -121,14 +122,23 @@ class World:
         name = f"p{len(self.processes)}{f'/{instance_id}' if instance_id else ''}"
         chance = self.chance(f"member {name}")
         wants = self.chance(f"wants of {instance_id or name}")  # the same when it is back
-        options = self._options(instance_id, wants.choice(self.plan.member.assignors))
+        assignors = wants.choice(self.plan.member.assignors)
+        options = self._options(instance_id, assignors, self._filter_of(name))
         topics = wants.choice(SUBSCRIPTIONS)
         process = Process(self, name, options, topics, chance)
         self.processes.append(process)
         self.connection_faults.on_start(process)
         process.start()
 
-    def _options(self, instance_id: str | None, assignors: tuple[str, ...]) -> MemberOptions:
+    def _filter_of(self, name: str) -> str:
+        """Of a process; at last of all that come: who is refused would not settle."""
+        filters, chance = self.plan.filters, self.chance(f"filter of {name}")
+        is_other = chance.random() < filters.other_share and not self.is_calm
+        return filters.other if is_other else filters.usual
+
+    def _options(
+        self, instance_id: str | None, assignors: tuple[str, ...], tags: str
+    ) -> MemberOptions:
         member = self.plan.member
         return MemberOptions(
             group=GROUP,
@@ -138,6 +148,7 @@ class World:
             heartbeat_interval_ms=round(member.heartbeat_seconds * 1000),
             max_poll_interval_ms=round(member.poll_seconds * 1000),
             rebalance_timeout_ms=round(member.rebalance_seconds * 1000),
+            tag_filter=parse(tags) if tags else None,
         )
 
     def running(self) -> list[Process]:
@@ -156,9 +167,12 @@ class World:
             process.hear_of_topics()
 
     def on_failed(self, process: Process, error: RaftmqError) -> None:
-        """Only for another process of the same instance, which asked to be it not much earlier; or
-        as a save was refused for good: then it is started again.
+        """Only for another process of the same instance, which asked to be it not much earlier; for
+        its filter, which the checks know; or as a save was refused for good: then it is started
+        again.
         """
+        if isinstance(error, InconsistentGroupFilter):
+            return
         if isinstance(error, InvalidRequest) and "refuse_saves" in self.plan.kinds:
             self.timeline.after(1.0, self.start, process.instance_id)
         else:
@@ -280,7 +294,8 @@ class World:
         return (
             f"seed {self.seed}: {len(self.processes)} processes, {plan.member.assignors},"
             f" {len(checks.plans)} generations saved, {checks.handed_out} parts,"
-            f" {checks.returns} returns, {checks.commits} commits, {checks.ends} ends,"
+            f" {checks.returns} returns, {checks.filters_refused} filters refused,"
+            f" {checks.commits} commits, {checks.ends} ends,"
             f" {self.nemesis.counts.total()} faults, slot epoch {self.quorum.slot.epoch},"
             f" settled in {self.heal_seconds:.1f} s, {self.timeline.digest[:16]}"
         )
