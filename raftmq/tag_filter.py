@@ -1,9 +1,9 @@
 """Expressions over tags, `paid & (eu | us) & !test`: read, brought to a normal form, applied. Pure.
 
 The normal form is an "or" of clauses, each an "and" of tags that a record has and tags that it has
-not. It is made for the wire, and to compare members of a group; nothing uses it yet. Invariants: a
-filter is bounded, whatever the text is; its clauses are sorted, and none contradicts itself or
-implies another one, so that the order of writing does not matter; `parse(str(filter)) == filter`.
+not. It is made for the wire, and to compare members of a group. Invariants: a filter is bounded,
+whatever the text is; its clauses are sorted, and none contradicts itself or implies another one, so
+that the order of writing does not matter; `parse(str(filter)) == filter`.
 (Texts that mean the same may have two forms: `a | b` and `a | !a & b`.)
 """
 
