@@ -346,7 +346,7 @@ class Broker:
         replicas, directory, quorum = self.replicas, self._directory, self.quorum
         changes = self._changes
         yield ProduceRequests(replicas)
-        yield ProducerFencing(replicas)
+        yield ProducerFencing(replicas, lambda: quorum.image.feature_level)
         yield FetchRequests(replicas, directory, self._waiting_fetches, self._host.random)
         yield ReplicaFetchRequests(
             replicas,

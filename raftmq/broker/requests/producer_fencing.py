@@ -14,12 +14,15 @@ import trio
 
 from raftmq.broker.requests.produce import PendingAcknowledgements
 from raftmq.errors import InvalidRequest, RaftmqError
+from raftmq.metadata.commands import FeatureLevel
 from raftmq.rpc.reply import Reply
 from raftmq.wire.batch.header import named_producer_id
 from raftmq.wire.bodies import ACKS_ALL, clip_message
 from raftmq.wire.messages.producers import FenceProducer, FenceProducerReply, PartitionFenced
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from raftmq.broker.replication.replicas import Replicas
     from raftmq.partition.replica import Replica
     from raftmq.partition.sequences import ProducerState
@@ -41,8 +44,8 @@ class _Fenced(NamedTuple):
 
 
 class ProducerFencing:
-    def __init__(self, replicas: Replicas) -> None:
-        self._replicas = replicas
+    def __init__(self, replicas: Replicas, feature_level: Callable[[], int]) -> None:
+        self._replicas, self._feature_level = replicas, feature_level
 
     def handlers(self) -> Handlers:
         return {FenceProducer: self.fence}
@@ -116,4 +119,5 @@ class ProducerFencing:
             digest=one.producer.digest,
             end_offset=one.end_offset,
             partition_count=one.producer.partition_count,
+            takes_head_crc=self._feature_level() >= FeatureLevel.TAGS,
         )

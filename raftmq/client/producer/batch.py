@@ -193,8 +193,7 @@ class ProducerBatch:
         """Headers and tags of the record that was added last."""
         count = self._count
         if extras.headers:
-            # Columns of headers and tags exist from the first record that has any: pad for those
-            # before.
+            # Columns exist from the first record that has any: pad for those before it.
             self._headers += [None] * (count - 1 - len(self._headers))
             self._headers.append(extras.headers)
         if extras.tags:
@@ -254,17 +253,19 @@ class ProducerBatch:
         number: Number | None = None,
         *,
         account: Account | None = None,
+        has_check: bool = True,
         is_transactional: bool = False,
     ) -> bytearray:
         """Close the batch and return its bytes: always the same under the same sequence number.
         `account`: of a producer with a name: generation, and digest up to the last record here.
+        `has_check`: see `encode_batch`.
 
         Raises:
             RaftmqError: it cannot be encoded, and never will be.
         """
         self.is_closed = True
         if self._data is None:  # the first attempt; later ones send the same bytes
-            self._data = self._encode(compression, number, account, is_transactional)
+            self._data = self._encode(compression, number, account, is_transactional, has_check)
             self._forget_records()
         # A new producer epoch: only the header changes, the records are not encoded again.
         elif number is not None and number != self.number:
@@ -279,10 +280,9 @@ class ProducerBatch:
         number: Number | None,
         account: Account | None,
         is_transactional: bool,
+        has_check: bool,
     ) -> bytearray:
-        stamps, count = self._timestamps, self.unskipped_count
-        if self.skipped:  # timestamps were kept for the skipped ones' metadata
-            stamps = stamps[self.skipped :]
+        stamps, count = self.timestamps(), self.unskipped_count
         # One timestamp in the header is smaller than a column of equal ones.
         is_one_time = stamps.count(stamps[0]) == count
         return encode_batch(
@@ -298,6 +298,7 @@ class ProducerBatch:
             base_sequence=number.base_sequence if number else NO_SEQUENCE,
             account=account,
             transactional=is_transactional,
+            has_check=has_check,
         )
 
     def timestamps(self) -> Sequence[int]:

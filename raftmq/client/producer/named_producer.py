@@ -97,6 +97,7 @@ class Fence(NamedTuple):
         next_sequence: number of its records there, all committed.
         digest: of those records, see `digest.py`.
         partition_count: partitions of the topic when the generation began; 0 where that is unknown.
+        takes_head_crc: batches may have the CRC of their head, by which filters leave chunks out.
     """
 
     producer_id: int
@@ -104,6 +105,7 @@ class Fence(NamedTuple):
     next_sequence: int
     digest: int
     partition_count: int = 0
+    takes_head_crc: bool = False
 
 
 class TopicFences:
@@ -204,7 +206,7 @@ class NamedNumbering:
         # Sent before: the same number. A piece of a split batch has one, but no bytes yet.
         if batch.number is not None:
             account = None if batch.is_encoded else self._account_of(batch)
-            return batch.encode(compression, batch.number, account=account)
+            return self._encoded(batch, compression, batch.number, account)
         # Batches that were taken before the end must not be sent after it.
         if self._named.error is not None:
             raise self._named.error.copied()
@@ -245,7 +247,17 @@ class NamedNumbering:
         self._digest = self._digest.followed_by(*batch.keys_and_values())
         number = Number(fence.producer_id, fence.producer_epoch, base_sequence)
         account = Account(self._named.generation, self._digest.value)
-        return batch.encode(compression, number, account=account)
+        return self._encoded(batch, compression, number, account)
+
+    def _encoded(
+        self,
+        batch: ProducerBatch,
+        compression: Compression,
+        number: Number,
+        account: Account | None,
+    ) -> bytearray:
+        has_check = self._fences.of(self._partition).takes_head_crc
+        return batch.encode(compression, number, account=account, has_check=has_check)
 
     def _account_of(self, batch: ProducerBatch) -> Account:
         """Of a piece of a split batch, which is encoded again."""

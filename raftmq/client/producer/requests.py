@@ -273,6 +273,7 @@ def _outcome(producer_id: int, found: PartitionFenced) -> Fence | RaftmqError:
         found.next_sequence,
         found.digest,
         found.partition_count,
+        found.takes_head_crc,
     )
 
 

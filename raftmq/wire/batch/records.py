@@ -288,14 +288,13 @@ def encode_batch(
     leader_epoch: int = NO_LEADER_EPOCH,
     transactional: bool = False,
     account: Account | None = None,
-    has_check: bool | None = None,
+    has_check: bool = True,
 ) -> bytearray:
     """Encode parallel columns as one batch, whose records have the offsets 0, 1, 2 ...
 
     Timestamps are milliseconds: one for each record, or a single one for all of them.
     `offset_deltas` leaves gaps between the offsets. `account`: of a named producer.
-    `has_check`: the CRC of the head; None: unless there is an account, beside which brokers of
-    earlier versions do not expect it.
+    `has_check`: the CRC of the head, which earlier versions do not expect beside an account.
 
     Raises:
         InvalidRecord: names the column and the index of what cannot be encoded.
@@ -313,8 +312,7 @@ def encode_batch(
         offset_deltas=offset_deltas,
     )
     attributes = int(compression) | (TRANSACTIONAL_BIT if transactional else 0)
-    is_checked = account is None if has_check is None else has_check
-    pieces = _encode_contents(records, compression, record_format, account, is_checked)
+    pieces = _encode_contents(records, compression, record_format, account, has_check)
     if record_format is RecordFormat.COLUMNS:
         attributes |= COLUMNS_BIT
     header = _Fields(

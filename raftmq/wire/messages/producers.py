@@ -90,7 +90,8 @@ class PartitionToFence(Body, frozen=True):
 class PartitionFenced(Body, frozen=True):
     """`next_sequence` records of this generation stand in the partition, all committed; `digest` is
     the one of their last batch. `partition_count`: of the topic when the generation began; 0: the
-    partition does not know.
+    partition does not know. `takes_head_crc`: all nodes read an account with the CRC of the head
+    behind it (feature level).
     """
 
     topic_id: TopicId
@@ -104,6 +105,7 @@ class PartitionFenced(Body, frozen=True):
     leader: BrokerIdOrAbsent = ABSENT
     leader_epoch: LeaderEpochOrAbsent = ABSENT
     partition_count: PartitionCount = 0
+    takes_head_crc: bool = False
 
 
 class FenceProducerReply(Body, frozen=True):

@@ -11,6 +11,7 @@ import trio
 from raftmq.broker.requests.produce import ProduceRequests
 from raftmq.broker.requests.producer_fencing import ProducerFencing
 from raftmq.errors import ErrorCode, InvalidRequest
+from raftmq.metadata.commands import SUPPORTED_LEVEL
 from raftmq.rpc.context import RequestContext
 from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.wire.batch.header import Account, named_producer_id
@@ -50,12 +51,13 @@ def fence(
     name: str = NAME,
     partitions: tuple[int, ...] = (0,),
     partition_count: int = 0,
+    level: int = FeatureLevel.TRANSACTIONS,
 ) -> list[Reply]:
     """The answer, once it is there."""
     wanted = tuple(PartitionToFence(TOPIC_ID, each) for each in partitions)
     answers: list[Reply] = []
     request = FenceProducer(name, generation, wanted, 1000, partition_count)
-    answer = ProducerFencing(node.replicas).fence(CLIENT, request, b"")
+    answer = ProducerFencing(node.replicas, lambda: level).fence(CLIENT, request, b"")
     answer.attach(lambda reply: answers.append(_checked(reply)))
     return answers
 
@@ -120,6 +122,17 @@ async def test_an_answer_says_where_to_go_on(
         assert fenced(third) == [
             PartitionFenced(TOPIC_ID, 0, producer_epoch=2, next_sequence=0, end_offset=5)
         ]
+
+
+async def test_an_answer_says_whether_all_nodes_read_the_crc_of_a_head(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """Brokers of earlier versions would take a batch with it for one without an account."""
+    async with opened(files, FakeCluster(1)) as node:
+        await begin(node, 1)
+        before, after = fence(node), fence(node, level=FeatureLevel.TAGS)
+        await settle()
+        assert [one.takes_head_crc for one in (*fenced(before), *fenced(after))] == [False, True]
 
 
 async def test_an_answer_says_with_how_many_partitions_it_began(
