@@ -152,6 +152,36 @@ async def test_pause_and_resume(server: Server, backend: str) -> None:
 
 
 @on_trio_and_asyncio
+async def test_records_by_their_tags(server: Server, backend: str) -> None:
+    """Those that pass, of batches of one tag set and of many; a member of a group goes on behind
+    what it has passed over (A12.1)."""
+    topic = f"tagged-{backend}"
+    some: list[list[str]] = [[], ["eu"], ["us"], ["eu", "test"], ["us", "eu"]]
+    many = [[f"n{number}", "eu" if number % 3 else "us"] for number in range(100)]
+    async with raftmq.connect(server.bootstrap) as mq:
+        await mq.admin.create_topic(topic, partitions=1)
+        async with mq.producer() as p:
+            for tags in (*([each] * 3 for each in some), many, [["us"]] * 10):
+                await p.send_columns(topic, values=[b"v"] * len(tags), tags=tags)
+        async with mq.consumer(topic, start="earliest") as c:
+            all_of_them = [(record.offset, record.tags) for record in await take_all(c)]
+        assert len(all_of_them) == 125
+        async with mq.consumer(topic, start="earliest", tags="eu & !test & !n7") as c:
+            found = [(record.offset, record.tags) for record in await take_all(c)]
+            assert (c.position(topic, 0), c.lag(topic, 0)) == (125, 0)
+        assert found == [
+            (offset, tags)
+            for offset, tags in all_of_them
+            if "eu" in tags and not {"test", "n7"} & {*tags}
+        ]
+        group = {"group": topic, "start": "earliest", "tags": {"n1", "n2"}}
+        async with mq.consumer(topic, **group) as c:
+            assert [record.offset for record in await take_all(c)] == [16, 17]
+        [lag] = await mq.admin.group_lag(topic)
+        assert (lag.committed, lag.lag) == (125, 0)
+
+
+@on_trio_and_asyncio
 async def test_partitions_that_are_added(server: Server, backend: str) -> None:
     """Read from their beginning, also by those who began with the latest (A10.4)."""
     topic = f"grown-{backend}"

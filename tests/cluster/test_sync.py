@@ -17,6 +17,7 @@ from raftmq.errors import (
     BufferFull,
     Closed,
     DeliveryTimedOut,
+    InvalidConfig,
     InvalidRecord,
     RequestTimedOut,
     Unreachable,
@@ -24,7 +25,7 @@ from raftmq.errors import (
 from raftmq.sync import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from raftmq.errors import RaftmqError
     from raftmq.sync import Client
@@ -115,6 +116,27 @@ def test_reading_can_be_broken_off(client: Client, topic: str) -> None:
         assert consumer.assignment == [(topic, 0)]
     with pytest.raises(Closed):
         next(consumer.records())
+
+
+def test_reading_by_tags(client: Client, topic: str) -> None:
+    """By an expression or a set; the position steps over what is left out (A12.1)."""
+    told: list[Sequence[str]] = [["eu"], ["us"], [], ["eu", "test"], ["us"]]
+    with client.producer() as producer:
+        values = [" ".join(tags).encode() for tags in told]
+        producer.send_columns(topic, values=values, tags=told, partitions=[0] * len(told))
+    asked: list[tuple[str | set[str] | None, list[bytes | None]]] = [
+        ("eu & !test", [b"eu"]),
+        ({"eu", "us"}, [b"eu", b"us", b"eu test", b"us"]),
+        ("!eu & !us", [b""]),
+        ("none", []),
+        (None, [*values]),
+    ]
+    for tags, found in asked:
+        with client.consumer(topic, start="earliest", tags=tags) as consumer:
+            assert [record.value for record in consumer.records(timeout=1)] == found
+            assert (consumer.position(topic, 0), consumer.lag(topic, 0)) == (5, 0)
+    with pytest.raises(InvalidConfig, match=r"tags: expected a tag, ! or [(] at character 5"):
+        client.consumer(topic, tags="eu & ")
 
 
 def test_topics_and_the_cluster(client: Client, topic: str) -> None:

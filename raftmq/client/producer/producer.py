@@ -179,7 +179,8 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
                 if there is one. Records with one key stay in order, in one partition.
             headers: a mapping, or pairs, of names and values (bytes, text or None), for the program
                 that reads the record.
-            tags: words that the record bears. Consumers cannot filter by them yet.
+            tags: words that the record bears, 16 at most, of 1 to 255 bytes each. Consumers may ask
+                for records by them.
             partition: in place of the partitioner's choice.
             timestamp: milliseconds since 1970-01-01 UTC, or a datetime with a time zone; None: now.
 

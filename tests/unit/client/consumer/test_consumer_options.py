@@ -80,11 +80,60 @@ def test_a_start_that_is_none(assign: Any, start: Any, told: str) -> None:
         consumer_options([] if assign else ["a"], {"assign": assign, "start": start})
 
 
-@pytest.mark.parametrize("name", ["tags", "rack"])
-def test_options_whose_time_has_not_come(name: str) -> None:
-    """Known names, and a clear word."""
-    with pytest.raises(InvalidConfig, match=f"{name}: .* not there yet"):
-        consumer_options(["orders"], {name: "x"})
+def test_an_option_whose_time_has_not_come() -> None:
+    """A known name, and a clear word."""
+    with pytest.raises(InvalidConfig, match=r"rack: .* not there yet"):
+        consumer_options(["orders"], {"rack": "x"})
+
+
+@pytest.mark.parametrize(
+    ("tags", "normal"),
+    [
+        ("paid & (eu | us) & !test", "eu & paid & !test | paid & us & !test"),
+        ({"us", "eu"}, "eu | us"),
+        (["eu", "eu"], "eu"),
+        (("a tag", "*"), '"*" | "a tag"'),
+        (frozenset({"a & b"}), '"a & b"'),
+        ("!test", "!test"),
+    ],
+)
+def test_records_by_their_tags(tags: Any, normal: str) -> None:
+    """An expression; or tags, each as it is, any of which is enough (A12.1)."""
+    assert str(consumer_options(["orders"], {"tags": tags}).tag_filter) == normal
+
+
+@pytest.mark.parametrize("tags", [None, "*", " * "])
+def test_all_records(tags: Any) -> None:
+    """Whatever tags they have (A12.1)."""
+    assert consumer_options(["orders"], {"tags": tags}).tag_filter is None
+
+
+@pytest.mark.parametrize(
+    ("tags", "told"),
+    [
+        (3, "tags = 3: expected an expression, as 'paid & !test', or a set of tags"),
+        (b"eu", "tags = b'eu': expected an expression"),
+        ({"eu": 1}, "tags = {'eu': 1}: expected an expression"),
+        (["eu", None], "tags = ['eu', None]: expected an expression"),
+        ("", "tags: expected a tag, ! or ( at character 1"),
+        ("eu & ", "tags: expected a tag, ! or ( at character 5: eu & >>> "),
+        ("eu us", "tags: expected & or | or the end at character 4: eu  >>> us"),
+        ("eu & *", "tags: * stands alone"),
+        ('eu & "us', "tags: a quotation mark that is not closed at character 6"),
+        ("eu & !eu", "matches no record: it asks for a tag and for its absence"),
+        ("x" * 256, "tags: a tag has 1 to 255 bytes at character 1"),
+        (" & ".join(f"t{number}" for number in range(17)), "joins 17 tags by &, at most 16"),
+        (" | ".join(f"t{number}" for number in range(17)), "comes to 17 alternatives, at most 16"),
+        ({f"t{number}" for number in range(17)}, "tags: this set of tags comes to 17 alternatives"),
+        ([], "tags: no tags, so no record would pass: leave the filter out, or say *"),
+        ([""], "tags: a tag has 1 to 255 bytes"),
+    ],
+)
+def test_tags_that_make_no_sense(tags: Any, told: str) -> None:
+    """Refused, with the character; together with what else is wrong."""
+    with pytest.raises(InvalidConfig) as caught:
+        consumer_options(["orders"], {"tags": tags, "max_poll_records": 0})
+    assert [told in problem for problem in caught.value.problems] == [False, True]
 
 
 @pytest.mark.parametrize(
