@@ -89,8 +89,8 @@ def tag_filter(asked: str | Iterable[str]) -> TagFilter | None:
         raise TagExpressionError("no tags, so no record would pass: leave the filter out, or say *")
     for tag in tags:
         if problem := _problem_of_tag(tag):
-            raise TagExpressionError(problem)
-    return _filter_of([Clause((tag,)) for tag in tags], "these tags")
+            raise TagExpressionError(f"{problem}: {tag!r}")
+    return _filter_of([Clause((tag,)) for tag in tags], "this set of tags")
 
 
 def parse(text: str) -> TagFilter:

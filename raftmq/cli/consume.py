@@ -37,6 +37,8 @@ COUNT = click.IntRange(min=1)
 
     raftmq consume orders -g billing -o earliest
 
+    raftmq consume orders -o earliest --tags 'paid & (eu | us) & !test'
+
     FORMAT, as kcat has it: %t topic, %p partition, %o offset, %k key, %s value, %h headers
     (name=value, with commas between), %T timestamp, %K and %S lengths of key and value in bytes
     (-1 where there is none), %R the length of the value as four bytes, big-endian, %% a percent
@@ -108,6 +110,14 @@ COUNT = click.IntRange(min=1)
     help="read_committed: of transactions only what is committed, up to the first one that is still"
     " open; -e ends there. read_uncommitted: records of open and of aborted transactions, too.",
 )
+@click.option(
+    "--tags",
+    metavar="EXPR",
+    help="Only records whose tags satisfy it, as 'paid & (eu | us) & !test': & is and, | or, ! not,"
+    ' which binds most closely; tags with spaces or such signs stand in "". The brokers leave the'
+    " others out. -n counts what is printed, -N of -o all offsets. With -g what is left out counts"
+    " as read, and all members say the same.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
 @bootstrap_option()
 def consume(
@@ -119,6 +129,7 @@ def consume(
     form: str | None,
     group: str | None,
     isolation_level: Isolation,
+    tags: str | None,
     quiet: bool,
     bootstrap: str | None,
 ) -> int:
@@ -137,6 +148,7 @@ def consume(
         form,
         until_end=until_end,
         isolation_level=isolation_level,
+        tags=tags,
     )
     # With a group the coordinator assigns the partitions; without one this process reads all of
     # them.

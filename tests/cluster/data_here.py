@@ -7,10 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from raftmq.errors import GroupIdNotFound
 from raftmq.sync import connect
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Here:
         self.environment = {**os.environ, "RAFTMQ_BOOTSTRAP": server.bootstrap}
         self._topics = 0
 
-    def topic(self, **options: int) -> str:
+    def topic(self, **options: Any) -> str:
         """A new one."""
         self._topics += 1
         name = f"t{self._topics}"
@@ -81,6 +82,12 @@ class Here:
     def _command(self, *arguments: object) -> list[str | bytes]:
         words = [word if isinstance(word, bytes) else str(word) for word in arguments]
         return [sys.executable, "-X", "dev", "-m", "raftmq", *words]
+
+    def lags(self, group: str) -> list[int | None]:
+        """By partition; none where there is no such group yet."""
+        with connect(self.server.bootstrap) as mq, suppress(GroupIdNotFound):
+            return [one.lag for one in mq.admin.group_lag(group)]
+        return []
 
     def end_offset(self, topic: str) -> int:
         with connect(self.server.bootstrap) as mq:

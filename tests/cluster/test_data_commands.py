@@ -129,6 +129,76 @@ def test_several_topics(here: Here) -> None:
     assert here.lines(empty) == []
 
 
+def fill_with_tags(here: Here, topic: str) -> None:
+    """Three records a batch; most bear no tag of `eu`, the last ones of both partitions, too."""
+    batches = {b"a": ["us"], b"b": ["eu", "paid"], b"c": [], b"d": ["eu"], b"e": ["us", "paid"]}
+    with connect(here.server.bootstrap) as mq, mq.producer() as producer:
+        for partition in (0, 1):
+            for name, tags in batches.items():
+                values = [name + b"%d" % partition] * 3
+                where = [partition] * 3
+                producer.send_columns(topic, values=values, tags=[tags] * 3, partitions=where)
+
+
+def test_records_by_their_tags(here: Here) -> None:
+    """Those that pass; -e ends though the last ones do not, -n counts what is printed, -N offsets
+    (A12.1)."""
+    topic = here.topic(partitions=2)
+    fill_with_tags(here, topic)
+    some: list[tuple[list[str], list[bytes]]] = [
+        (["--tags", "eu"], [b"b0", b"d0", b"b1", b"d1"]),
+        (["--tags", "eu & !paid"], [b"d0", b"d1"]),
+        (["--tags", "!eu & !us"], [b"c0", b"c1"]),
+        (["--tags", "none"], []),
+        (["--tags", "*", "-o", "-3"], [b"e0", b"e1"]),
+        (["--tags", "eu", "-o", "-6", "-p", "1"], [b"d1"]),
+        (["--tags", "eu", "-o", "9", "-p", "1"], [b"d1"]),
+        (["--tags", "eu", "-o", "12"], []),
+    ]
+    for options, lines in some:
+        assert sorted(here.lines(topic, *options)) == sorted(lines * 3), options
+    assert len(here.lines(topic, "--tags", "eu", "-n", "7")) == 7
+    result = here.run("consume", topic, "-o", "earliest", "--tags", "eu", "-p", "0", "-n", "4")
+    assert result.stdout == b"b0\n" * 3 + b"d0\n"
+
+
+def test_a_group_of_records_with_tags(here: Here) -> None:
+    """-e ends, and no lag is left; what was left out counts as read (A12.1)."""
+    topic = here.topic(partitions=2)
+    fill_with_tags(here, topic)
+    group = ["-g", topic, "-e", "--tags", "eu & paid"]
+    assert sorted(here.lines(topic, *group)) == [b"b0"] * 3 + [b"b1"] * 3
+    assert here.lags(topic) == [0, 0]
+    here.run("produce", topic, "-t", "us", "-p", "0", stdin=b"left out\n")
+    assert here.lags(topic) == [1, 0]
+    assert here.lines(topic, *group) == []
+    assert here.lags(topic) == [0, 0]
+    here.run("produce", topic, "-t", "eu", "-t", "paid", "-p", "0", stdin=b"new\n" * 3)
+    assert here.lines(topic, *group, "-n", "2") == [b"new"] * 2
+    assert here.lags(topic) == [1, 0]
+
+
+def test_a_reader_whom_nothing_passes(here: Here) -> None:
+    """It is told why nothing is printed; a group commits what it has passed over meanwhile."""
+    topic = here.topic(partitions=2)
+    fill_with_tags(here, topic)
+    waits = ["consume", topic, "-o", "earliest", "--tags", "none"]
+    with here.running(*waits) as reader, here.running(*waits, "-g", "waits") as member:
+        wait_until(lambda: here.lags("waits") == [0, 0])
+        assert reader.stderr is not None
+        assert b"none has passed --tags yet from there on" in reader.stderr.readline()
+        assert member.stderr is not None
+        assert b"nothing that passes --tags comes from where the" in member.stderr.readline()
+
+
+def test_a_topic_without_tags(here: Here) -> None:
+    """Kafka's record format has no place for them: refused, rather than read to the end of time."""
+    topic = here.topic(config={"record.format": "kafka"})
+    for options in ([], ["-g", "refused"]):
+        result = here.run("consume", topic, "--tags", "eu", *options, exit_code=2)
+        assert b"has record.format=kafka, in which records have no tags" in result.stderr
+
+
 # -- slowly, and to the end --------------------------------------------------------------------
 
 

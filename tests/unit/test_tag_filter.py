@@ -72,6 +72,9 @@ def test_everything_and_any_of() -> None:
         tag_filter(())
     with pytest.raises(TagExpressionError, match="1 to 255 bytes"):
         tag_filter([""])
+    for asked in ("eu & \ud800", ["\ud800"]):
+        with pytest.raises(TagExpressionError, match="a tag that is not valid Unicode"):
+            tag_filter(asked)
 
 
 @pytest.mark.parametrize(

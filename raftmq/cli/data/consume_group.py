@@ -1,6 +1,7 @@
 """`raftmq consume -g GROUP`: a consumer group member that commits what it has printed.
 
-Invariant: what was written to standard output is committed, and nothing else. Ctrl-C and SIGTERM
+Invariant: what was written to standard output is committed, and what --tags has left out before it,
+and nothing else. Ctrl-C and SIGTERM
 end it between two records; it commits those that were written, and leaves the group. A run that is
 killed prints its last lines again when it is run anew. Lines of a partition that a rebalance moved
 while they were written are not committed: the next owner prints them, too.
@@ -48,12 +49,9 @@ if TYPE_CHECKING:
     from raftmq.client.group.effects import Rebalance
 
 
-WAITS_FOR = (
-    "waiting for new records: nothing comes from where the group has stopped (-o, where it has"
-    " committed nothing); `raftmq group lag` shows how far, -e ends at the end"
-)
-# Without records, until the position behind the last one (past control batches, too) is committed:
-# soon enough that `group lag` falls to 0 while a person looks, and one request a second at most.
+# Without records, until the position behind the last one (past control batches, and what is left
+# out) is committed: soon enough that `group lag` falls to 0 while a person looks, and one request a
+# second at most.
 PASSED_SECONDS = 1.0
 # To write the rest of a record after Ctrl-C: a reader that takes nothing for a second is taken to
 # be stuck, and its half line is not committed.
@@ -125,13 +123,14 @@ async def _write_wanted(
             start=start_of(wish.begin),
             max_poll_records=BATCH_RECORDS_MAX,
             isolation_level=wish.isolation_level,
+            tags=wish.tags,
             on_rebalance=_tell if is_told else None,
         ) as consumer,
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(sink.watch)
         if not quiet and not wish.until_end:
-            tasks.start_soon(say_if_nothing_comes, sink, WAITS_FOR)
+            tasks.start_soon(say_if_nothing_comes, sink, waits_for(wish))
         if ends is not None:
             positions = partial(ends.unread, consumer)
             tasks.start_soon(give_up_silent, client.admin, positions, ends.give_up)
@@ -139,6 +138,15 @@ async def _write_wanted(
             missed = ends.missed(consumer)
         tasks.cancel_scope.cancel()
     check_all_read(missed)
+
+
+def waits_for(wish: ConsumeOrder) -> str:
+    """What is said where nothing comes."""
+    what = "nothing comes" if wish.tags is None else "nothing that passes --tags comes"
+    return (
+        f"waiting for new records: {what} from where the group has stopped (-o, where it has"
+        " committed nothing); `raftmq group lag` shows how far, -e ends at the end"
+    )
 
 
 class GroupEnds:
@@ -233,7 +241,7 @@ async def _commit(consumer: Consumer, work: ConsumedBatch | ConsumerRecord) -> N
 
 async def _commit_passed(consumer: Consumer) -> None:
     """Commit the positions: behind the last record there may be control batches, which are no
-    records.
+    records, and what a filter leaves out.
 
     A failure does no harm: the next commit covers it.
     """

@@ -37,6 +37,7 @@ from raftmq.cli.terminal.output import is_terminal
 from raftmq.cli.terminal.program import as_called
 from raftmq.client.administration.checks import check_topic
 from raftmq.client.options import isolation_of
+from raftmq.tag_filter import TagExpressionError, tag_filter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -70,8 +71,9 @@ def file_of(name: str) -> int:
 # Which records are still to be taken: from where, up to where, and how many. Pure.
 #
 # Ends are exclusive. A partition without an end is read for ever. An offset before an end need not
-# be a record: control batches take offsets, too, and are never handed out. So an end is reached by
-# the records that are taken, or by the position of the consumer (`reach`).
+# be a record: control batches take offsets, too, and are never handed out, nor are records that a
+# filter leaves out. So an end is reached by the records that are taken, or by the position of the
+# consumer (`reach`).
 
 
 class Range(NamedTuple):
@@ -303,7 +305,7 @@ class ConsumeOrder(NamedTuple):
     Attributes:
         partitions: empty: all of them.
         form: None: values, and on a terminal printable ones.
-        isolation_level: the option of a consumer.
+        isolation_level, tags: the options of a consumer.
     """
 
     topics: tuple[str, ...]
@@ -313,6 +315,7 @@ class ConsumeOrder(NamedTuple):
     until_end: bool
     form: Format | None = None
     isolation_level: Isolation = "read_committed"
+    tags: str | None = None
 
     @property
     def needs_bounds(self) -> bool:
@@ -329,6 +332,7 @@ def wish_of(
     *,
     until_end: bool,
     isolation_level: Isolation = "read_committed",
+    tags: str | None = None,
 ) -> ConsumeOrder:
     """Raises click.BadParameter, RaftmqError."""
     for topic in topics:
@@ -342,6 +346,7 @@ def wish_of(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="-o") from error
     found = _format(form)
+    _check_tags(tags)
     each_topic_once = tuple(dict.fromkeys(topics))
     each_partition_once = tuple(sorted(set(partitions)))
     return ConsumeOrder(
@@ -352,6 +357,7 @@ def wish_of(
         until_end,
         found,
         isolation_level,
+        tags,
     )
 
 
@@ -364,6 +370,15 @@ def _format(text: str | None) -> Format | None:
         return compile_format(text)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="-f") from error
+
+
+def _check_tags(text: str | None) -> None:
+    if text is None:
+        return
+    try:
+        tag_filter(text)
+    except TagExpressionError as error:
+        raise click.BadParameter(str(error), param_hint="--tags") from error
 
 
 def run_consume(wish: ConsumeOrder, bootstrap: str | None, *, quiet: bool) -> int:
@@ -429,7 +444,7 @@ async def _write_records(
         begin(consumer, ranges)
         async with anyio.create_task_group() as tasks:
             if not quiet and not wish.until_end:
-                tasks.start_soon(say_if_nothing_comes, sink, waits_for(wish.begin))
+                tasks.start_soon(say_if_nothing_comes, sink, waits_for(wish.begin, wish.tags))
             if wish.until_end:
                 positions = partial(_positions, consumer, extent)
                 tasks.start_soon(give_up_silent, client.admin, positions, extent.give_up)
@@ -462,11 +477,11 @@ async def next_batch(
 ) -> ConsumedBatch | None:
     """The next batch; None: the extent is over.
 
-    The last offsets before an end may be no records: then no batch reaches it, but the position
-    does.
+    The last offsets before an end may be no records, or such as the filter leaves out: then no
+    batch reaches it, but the position does.
     """
     while not extent.is_over:
-        # A partition with an end may end in control batches: wake up to compare its position.
+        # A partition with an end may end in what is no record: wake up to compare its position.
         with anyio.move_on_after(LOOK_SECONDS if extent.unread else None):
             return await anext(batches)
         for key, position in _positions(consumer, extent).items():
@@ -495,14 +510,15 @@ async def say_if_nothing_comes(sink: Sink, what: str) -> None:
         click.echo(f"raftmq: {as_called(what)}", err=True)
 
 
-def waits_for(wanted: From) -> str:
+def waits_for(wanted: From, tags: str | None = None) -> str:
     """What is said where nothing comes."""
     if wanted.place is StartPlace.END:
         return (
             "waiting for new records, as it reads from the end on; -o earliest begins with the"
             " oldest, -e ends at the end"
         )
-    return "waiting for new records: there are none yet from there on; -e ends at the end"
+    which = "there are none yet" if tags is None else "none has passed --tags yet"
+    return f"waiting for new records: {which} from there on; -e ends at the end"
 
 
 # -- where to begin ----------------------------------------------------------------------------
@@ -549,6 +565,7 @@ def open_consumer(client: Client, wish: ConsumeOrder, ranges: Mapping[Key, Range
     options: dict[str, Any] = {
         "max_poll_records": BATCH_RECORDS_MAX,
         "isolation_level": wish.isolation_level,
+        "tags": wish.tags,
     }
     # Positions are set by `begin`; "earliest" is for offsets that retention deletes before that.
     if ranges:

@@ -149,6 +149,7 @@ async def test_a_consumer_that_gets_nothing(
     assert told.count("\n") == 1
     assert "-o earliest" in told
     assert "there are none yet" in waits_for(From(StartPlace.OFFSET, 7))
+    assert "none has passed --tags yet" in waits_for(From(StartPlace.OFFSET, 7), "eu")
     sink.blocks = 1
     await say_if_nothing_comes(sink, "nothing")
     assert capfd.readouterr().err == ""
