@@ -45,13 +45,16 @@ FETCHING = {
     "fetch_max_bytes": 16 << 20,
     "prefetch_bytes": 16 << 20,
 }
+# With a filter: a broker that has left out all up to the end of its log waits so long for a record
+# that passes before it says how far it is. But a range is over there, and no new record is for it.
+FILTERED_WAIT_MS = 20
 # Bytes of one partition in one answer: what lies behind a small range in a long log is fetched in
 # vain. How large records are is not known; larger ones take more fetches.
 PARTITION_BYTES_MIN, PARTITION_BYTES_MAX, RECORD_BYTES = 64 << 10, 8 << 20, 512
 TOPIC_GONE = (UnknownTopicOrPartition, UnknownTopicId)
 NO_CAUSE = (NoneType, *TOPIC_GONE)  # no error, or one of old metadata: ask the brokers anew
 CAUSE_SECONDS = 5.0  # to ask why nothing comes: the task has failed anyway, and others wait for it
-# For records, before the position is checked: a range may end in offsets without records.
+# For records, before the position is checked: a range may end in offsets without rows.
 LOOK_SECONDS = 0.02
 # Ranges are fetched once so many records are left before them: their turn must not begin with a
 # wait, and no more than that has to be kept.
@@ -75,7 +78,8 @@ def read_ranges(
 def _fetching(asked: Sequence[OffsetRange], options: SourceOptions) -> dict[str, Any]:
     guessed = RECORD_BYTES * max(each.size for each in asked)
     most = min(max(guessed, PARTITION_BYTES_MIN), PARTITION_BYTES_MAX)
-    return {**FETCHING, "max_partition_fetch_bytes": most, **options.consumer}
+    waits = {} if options.tags is None else {"fetch_max_wait_ms": FILTERED_WAIT_MS}
+    return {**FETCHING, **waits, "max_partition_fetch_bytes": most, **options.consumer}
 
 
 class _Reading:
@@ -129,6 +133,7 @@ class RangesReader:
             assign=list(self._readings),
             start={key: one.position for key, one in self._readings.items()},
             isolation_level=options.isolation_level,
+            tags=options.tags,
             **_fetching(asked, options),
         )
         self._paused = deque(self._readings.values())  # those whose turn is far away
@@ -150,6 +155,8 @@ class RangesReader:
                 self._resume(self._fetch_ahead())
 
     def _read(self, one: _Reading) -> Iterator[pa.RecordBatch]:
+        if one.held is None:  # it may have been passed over ahead of its turn: nothing to wait for
+            self._note_position(one)
         while one.left > 0:
             try:
                 batch = self._take_held(one) or self._next(one)
@@ -206,8 +213,8 @@ class RangesReader:
     # -- one range -------------------------------------------------------------------------
 
     def _next(self, one: _Reading) -> ConsumedBatch | None:
-        """The next batch of the range; None: it ends in offsets without records (of markers or
-        of aborted transactions)."""
+        """The next batch of the range; None: it ends in offsets without rows (of markers, of
+        aborted transactions, of records that the option `tags` leaves out)."""
         deadline = time.monotonic() + self._options.retry_seconds
         while one.left > 0:
             error: RaftmqError | None = None
@@ -222,13 +229,17 @@ class RangesReader:
                     return found
                 self._hold(found)
                 continue
-            self._note_position(one)
-            if time.monotonic() > deadline:
+            if self._note_position(one):  # what is left out takes long, where nothing passes
+                deadline = time.monotonic() + self._options.retry_seconds
+            elif time.monotonic() > deadline:
                 raise self._silence(one) if isinstance(error, NO_CAUSE) else error
         return None
 
-    def _note_position(self, one: _Reading) -> None:
-        one.position = max(one.position, self._consumer.position(*one.key) or 0)
+    def _note_position(self, one: _Reading) -> bool:
+        """Whether it has moved."""
+        before = one.position
+        one.position = max(before, self._consumer.position(*one.key) or 0)
+        return one.position > before
 
     def _silence(self, one: _Reading) -> RaftmqError:
         """The error after a time-out: the topic may have been deleted or recreated."""

@@ -64,6 +64,7 @@ SOURCE = (
     "minRecordsPerPartition",
     "includeHeaders",
     "includeTags",
+    "tags",
 )
 SINK = (
     "topic",

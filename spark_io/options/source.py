@@ -15,6 +15,7 @@ from raftmq.client.client import parse_bootstrap
 from raftmq.client.consumer.options import ConsumerOptions
 from raftmq.client.options import ISOLATIONS
 from raftmq.errors import InvalidConfig
+from raftmq.tag_filter import tag_filter
 from spark_io.offsets import PARTITION_MAX, Key, is_whole
 from spark_io.options.reader import (
     BOOTSTRAP,
@@ -56,6 +57,7 @@ class SourceOptions:
     min_partitions, max_records_per_partition: Spark's partitions, that is tasks.
     min_records_per_partition: ranges with fewer are read by one task, until it has so many.
     include_headers, include_tags: have a column for them.
+    tags: an expression that the tags of rows satisfy; None: all rows.
     client_id: a label for the logs of brokers.
     retry_seconds: how long to retry while a partition has no leader or no broker answers.
     contact_seconds: how long the driver retries before any broker has answered.
@@ -79,6 +81,7 @@ class SourceOptions:
     min_records_per_partition: int = TASK_RECORDS_MIN
     include_headers: bool = False
     include_tags: bool = False
+    tags: str | None = None
     client_id: str = LABEL
     retry_seconds: float = RETRY_MS / 1000
     contact_seconds: float = CONTACT_MS / 1000
@@ -114,6 +117,7 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
         min_records_per_partition=TASK_RECORDS_MIN if least is None else least,
         include_headers=reader.flag("includeHeaders"),
         include_tags=reader.flag("includeTags"),
+        tags=reader.read("tags", parse=_tags),
         client_id=label_of(reader),
         retry_seconds=(retry_ms or RETRY_MS) / 1000,
         contact_seconds=(retry_ms or CONTACT_MS) / 1000,
@@ -187,6 +191,12 @@ def _pattern(text: str) -> str:
         raise ValueError(f"no regular expression as Python writes them ({error})") from None
     if not text:
         raise ValueError("expected a regular expression that the whole name of a topic matches")
+    return text
+
+
+def _tags(text: str) -> str:
+    """Raises ValueError."""
+    tag_filter(text)
     return text
 
 

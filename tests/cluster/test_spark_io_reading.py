@@ -8,6 +8,7 @@ import pytest
 
 from raftmq import sync, testing
 from raftmq.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from raftmq.tag_filter import tag_filter
 
 pytest.importorskip("pyspark")
 
@@ -145,6 +146,71 @@ def test_transactions(server: Server, client: sync.Client, topic: str) -> None:
             planned, values = ranges_and_values(**{"kafka.isolation.level": "read_uncommitted"})
             assert planned == [f"{topic}-0[0:5]", f"{topic}-1[0:2]"]
             assert values == [b"committed", b"aborted", b"open", b"elsewhere"]
+
+
+TAGS = [("us",), ("eu", "paid"), (), ("eu",), ("us", "paid")]
+MANY = [("eu" if number % 3 else "us", f"n{number:03}") for number in range(200)]
+
+
+def fill_with_tags(client: sync.Client, topic: str) -> None:
+    """Batches of one tag set, of several, and of so many that some share a chunk, which tasks
+    filter themselves. Both partitions end with what has no tag of `eu`."""
+    batches = ([TAGS[0]] * 10, TAGS * 4, MANY, [TAGS[1]] * 5, [TAGS[4]] * 15)
+    with client.producer() as producer:
+        for partition in (0, 1):
+            for tags in batches:
+                values = [" ".join(each).encode().ljust(12) for each in tags]
+                where = [partition] * len(tags)
+                producer.send_columns(topic, values=values, tags=tags, partitions=where)
+
+
+@pytest.mark.parametrize(
+    "tags", ["eu", "eu & !paid", "!eu & !us", "us | n004", "!n004 & !n199", "none", "*"]
+)
+def test_rows_by_their_tags(server: Server, client: sync.Client, topic: str, tags: str) -> None:
+    """Those that pass of all that are read without the option, whatever range a task reads; and
+    ranges are planned by offsets alike (A12.1)."""
+    fill_with_tags(client, topic)
+    columns = struct("value", "partition", "offset", "tags")
+    given = {"subscribe": topic, "minPartitions": "10"}
+    unfiltered = source(server, **given).reader(columns)
+    filtered = source(server, **given, tags=tags).reader(columns)
+    planned = filtered.partitions()
+    assert ranges_of(planned) == ranges_of(unfiltered.partitions())
+    asked = tag_filter(tags)
+    for each in planned:
+        wanted = [
+            (*row, told)
+            for found in unfiltered.read(each)
+            for row, told in zip(rows_of([found]), found.column("tags").to_pylist(), strict=True)
+            if asked is None or asked.matches(told)
+        ]
+        assert [
+            (*row, told)
+            for found in filtered.read(each)
+            for row, told in zip(rows_of([found]), found.column("tags").to_pylist(), strict=True)
+        ] == wanted
+
+
+def test_ranges_of_which_nothing_passes(server: Server, client: sync.Client, topic: str) -> None:
+    """Nothing is waited for, at their ends, in the middle of a batch that is left out, or in one
+    that is left out in part (A12.1)."""
+    fill_with_tags(client, topic)
+    reader = batch_reader(server, topic, tags="eu & paid", **HASTE)
+    for start, end, found in [
+        (0, 10, []),
+        (3, 7, []),
+        (0, 12, [11]),
+        (12, 16, []),
+        (12, 17, [16]),
+        (30, 230, []),
+        (227, 250, [230, 231, 232, 233, 234]),
+        (240, 243, []),
+        (240, 250, []),
+    ]:
+        rows = rows_in(reader, OffsetRange(topic, 0, start, end))
+        assert [offset for _, _, offset in rows] == found, (start, end)
+    assert all_rows(batch_reader(server, topic, tags="none", **HASTE)) == []
 
 
 def test_records_that_were_deleted_before(server: Server, client: sync.Client, topic: str) -> None:

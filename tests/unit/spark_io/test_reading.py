@@ -24,11 +24,13 @@ from raftmq.errors import (
     UnsupportedCompression,
 )
 from raftmq.wire.batch.records import RecordBatch, encode_batch
+from spark_io import reading
 from spark_io.options.source import source_options
 from spark_io.ranges import OffsetRange
 from spark_io.reading import (
     AHEAD_RECORDS,
     FETCHING,
+    FILTERED_WAIT_MS,
     PARTITION_BYTES_MAX,
     PARTITION_BYTES_MIN,
     RECORD_BYTES,
@@ -175,10 +177,40 @@ def test_how_the_consumer_is_opened() -> None:
             "assign": [("t", 0)],
             "start": {("t", 0): 4},
             "isolation_level": "read_committed",
+            "tags": None,
             **FETCHING,
             "max_partition_fetch_bytes": PARTITION_BYTES_MIN,
         }
     ]
+
+
+def test_a_range_of_which_nothing_passes() -> None:
+    """It is over where the position is behind it, though no row has come; brokers are to say soon
+    where it is."""
+    script = Script(Silence(3), Silence(6), Silence(20))
+    assert read(script, 0, 8, tags="eu & !test") == []
+    [opened] = script.opened
+    assert (opened["tags"], opened["fetch_max_wait_ms"]) == ("eu & !test", FILTERED_WAIT_MS)
+    script = Script(Silence(8))
+    assert read(script, 0, 8, **{"tags": "eu", "kafka.fetch.max.wait.ms": "100"}) == []
+    assert script.opened[0]["fetch_max_wait_ms"] == 100
+
+
+def test_what_is_left_out_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the position moves, brokers answer: silence is where it stands still."""
+    clock = iter(range(1000))
+    monkeypatch.setattr(reading.time, "monotonic", lambda: float(next(clock)))
+    moving = [Silence(position) for position in range(1, 60)]
+    assert read(Script(*moving, records(60, 62)), 0, 62, retryTimeoutMs="5000") == [60, 61]
+    with pytest.raises(RequestTimedOut, match="at offset 59 of 0 to 62"):
+        read(Script(*moving), 0, 62, retryTimeoutMs="5000")
+
+
+def test_a_range_that_was_passed_over_before_its_turn() -> None:
+    """Nothing is waited for."""
+    script = Script(records(0, 8, 0), Silence())
+    script.position = lambda _topic, partition: 9 if partition == 1 else None  # type: ignore[method-assign]
+    assert rows(reader_of(script, T0, T1, tags="eu")) == in_partition(0, 0, 8)
 
 
 def test_small_ranges_are_fetched_in_small_pieces() -> None:
@@ -322,7 +354,8 @@ def test_a_range_whose_turn_is_far_away_is_not_fetched() -> None:
 def test_the_end_of_a_range_is_not_waited_for() -> None:
     """Where a marker came with the last records, the position is behind it."""
     script = Script(records(0, 7, 0), records(0, 8, 1))
-    script.position = lambda _topic, partition: 8 if partition == 0 else None  # type: ignore[method-assign]
+    known = script._positions
+    script.position = lambda _topic, partition: 8 if known and partition == 0 else None  # type: ignore[method-assign]
     assert rows(reader_of(script, T0, T1)) == [*in_partition(0, 0, 7), *in_partition(1, 0, 8)]
 
 
