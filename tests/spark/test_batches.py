@@ -97,6 +97,24 @@ def test_headers_and_tags_are_read(spark: SparkSession, server: Server, topic: s
     assert row.timestamp.timestamp() == 1_700_000_000.005
 
 
+def test_rows_by_their_tags(spark: SparkSession, server: Server, topic: str) -> None:
+    """The same as by a filter of all rows, where many tag sets share a chunk, too (A12.1)."""
+    tagged = numbers(spark, 600).selectExpr(
+        "key", "value", "if(key < 500, array(concat('t', key % 100), if(key % 3 = 0, 'eu', 'us')),"
+        " array('us')) as tags",
+    )  # fmt: skip
+    write(tagged, server.bootstrap, topic)
+    options = {"includeTags": "true", "minPartitions": "6"}
+    frame = read(spark, server.bootstrap, topic, **options)
+    for tags, condition in (
+        ("eu & !t6", "array_contains(tags, 'eu') and not array_contains(tags, 't6')"),
+        ("t7 | t80", "arrays_overlap(tags, array('t7', 't80'))"),
+        ("none", "false"),
+    ):
+        found = read(spark, server.bootstrap, topic, **options, tags=tags)
+        assert sorted(found.collect()) == sorted(frame.where(condition).collect())
+
+
 def test_keys_may_be_null_and_values_too(
     spark: SparkSession, server: Server, client: sync.Client, topic: str
 ) -> None:

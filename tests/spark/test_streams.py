@@ -45,6 +45,25 @@ def test_a_query_goes_on_where_it_stopped(
     assert sorted(values(client, copy.target)) == expected(range(150))
 
 
+def test_a_query_for_some_tags(spark: SparkSession, copy: Copy, client: sync.Client) -> None:
+    """It goes over what is left out in microbatches of so many offsets, some of them without a
+    row, and does not read it again with other tags (A12.1)."""
+    send_tagged(client, copy.source, ["us"] * 60 + ["eu"] * 10 + ["us"] * 30)
+    counts = copy.run(spark, maxOffsetsPerTrigger="10", tags="eu & !test")
+    assert sum(counts) == 10
+    assert sorted(values(client, copy.target)) == sorted(f"eu{n}".encode() for n in range(60, 70))
+    send_tagged(client, copy.source, ["us", "eu", "test"])
+    assert sum(copy.run(spark, tags="us | test")) == 2
+    assert len(values(client, copy.target)) == 12
+
+
+def send_tagged(client: sync.Client, topic: str, tags: list[str]) -> None:
+    """One record a batch; its value says the tag and its number."""
+    with client.producer() as producer:
+        for number, tag in enumerate(tags):
+            producer.send(topic, f"{tag}{number}", tags=[tag], partition=number % 3)
+
+
 def test_where_a_query_begins(spark: SparkSession, copy: Copy, client: sync.Client) -> None:
     """Shows A14.2."""
     fill(client, copy.source, range(60))
