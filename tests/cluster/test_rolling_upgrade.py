@@ -368,3 +368,32 @@ def test_transactions_come_with_the_last_upgrade(versions: Versions, tmp_path: P
             sender.finish()
         assert sender.acknowledged
         singers.check_read()
+
+
+def test_filters_by_tags_during_an_upgrade(versions: Versions, tmp_path: Path) -> None:
+    """Leaders of the version before send all records, and the client filters: the same comes from
+    them and from those of this version (A12.1).
+    """
+    told: list[list[str]] = [["eu"], ["us"], [], ["eu", "us"], ["us"]]
+    with BrokerCluster(tmp_path, program=versions.broker) as cluster:
+        cluster.start_all()
+        singers = Singers(cluster, versions)
+        with sync.connect(singers.bootstrap) as mq:
+            mq.admin.create_topic("tagged", partitions=3, replication_factor=3)
+            for node_id in (0, 1, 2):
+                if node_id:
+                    singers.move(node_id, upgraded=True)
+                with mq.producer() as producer:
+                    for partition in (0, 1, 2):
+                        values = [" ".join(tags) for tags in told]
+                        where = [partition] * len(told)
+                        producer.send_columns("tagged", values=values, tags=told, partitions=where)
+                with mq.consumer("tagged", start="earliest", tags="eu & !us | !us") as consumer:
+                    found = [(one.partition, one.text()) for one in consumer.records(timeout=2)]
+                    assert sorted(found) == sorted(
+                        (partition, text)
+                        for partition in (0, 1, 2)
+                        for text in ("eu", "") * (node_id + 1)
+                    )
+                    ends = consumer.end_offsets()
+                    assert {key: consumer.position(*key) for key in ends} == ends
