@@ -262,7 +262,11 @@ class _Parser:
 
 
 def _problem_of_tag(tag: str) -> str:
-    if not 0 < len(tag.encode()) <= TAG_BYTES_MAX:
+    try:
+        length = len(tag.encode())
+    except UnicodeEncodeError:  # a surrogate, as for a byte of a command line that is not UTF-8
+        return "a tag that is not valid Unicode"
+    if not 0 < length <= TAG_BYTES_MAX:
         return f"a tag has 1 to {TAG_BYTES_MAX} bytes"
     return ""
 

@@ -11,7 +11,7 @@ import trio
 from raftmq.broker.requests.produce import ProduceRequests
 from raftmq.broker.requests.producer_fencing import ProducerFencing
 from raftmq.errors import ErrorCode, InvalidRequest
-from raftmq.metadata.commands import SUPPORTED_LEVEL
+from raftmq.metadata.commands import FeatureLevel
 from raftmq.rpc.context import RequestContext
 from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.wire.batch.header import Account, named_producer_id

@@ -15,8 +15,8 @@ from raftmq.partition.transactions import ALL_READ, UnreadPart
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster
 from tests.unit.broker.hosting import begin, opened, settle, state_of
-from tests.unit.broker.rotting import BAD, COUNT, KEY, SIZE, batches_of, in_sync, until_whole
 from tests.unit.broker.readers import Reader
+from tests.unit.broker.rotting import BAD, COUNT, KEY, SIZE, batches_of, in_sync, until_whole
 from tests.unit.broker.test_record_deletion import delete
 from tests.unit.broker.transacting import Producer
 from tests.unit.storage.batches import batch

@@ -161,9 +161,7 @@ def said_by(batch: bytes, position: int = 0) -> Account | None:
 
 def test_an_account_stands_at_a_fixed_place() -> None:
     """Header and 26 bytes more are enough to know it; no reader of records is disturbed."""
-    batch = bytes(
-        encode_batch(values=[b"a", b"b"], timestamp=1, account=ACCOUNT, has_check=False)
-    )
+    batch = bytes(encode_batch(values=[b"a", b"b"], timestamp=1, account=ACCOUNT, has_check=False))
     assert batch[65:].startswith(BEFORE)
     assert msgspec.msgpack.decode(batch[65 : 65 + batch[64]])[128] == 0xDEADBEEF
     header = check_batch(batch)
