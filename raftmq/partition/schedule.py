@@ -1,0 +1,457 @@
+"""Scheduled records of one partition: which are pending, and which the leader delivers next. Pure.
+
+A scheduled batch stands in the log and is settled by a later batch that names its offset: a
+delivery, a cancel, a copy that is carried forward, or the abort marker of its transaction
+(docs/decisions/0041). A copy is a scheduled batch, too. Pending is what is scheduled, decided and
+not settled. Decides nothing about time: the clock is the leader's, and an argument.
+
+Invariants:
+1. All but what is taken follows from the batches of the log that is there, in their order: a cut or
+   a start in a later segment leaves what reading the rest anew would give.
+2. The first settlement counts. It stands behind what it settles, so that a cut takes it first.
+3. What is taken is not handed out again until it is given back, or the log is cut.
+4. While part of the log could not be read, nothing is handed out, cancelled, carried forward or
+   called settled: a settlement may stand there.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from enum import Enum
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.model import NO_PRODUCER_ID
+from raftmq.partition.scheduled_columns import (
+    NOT_SETTLED,
+    NotedDecision,
+    RowPlace,
+    RowState,
+    ScheduledColumns,
+    ScheduleSegment,
+    Settlement,
+    base_of,
+    entry_of,
+    segment_base,
+    stretch_base,
+)
+from raftmq.partition.transactions import ALL_READ, UnreadPart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from raftmq.partition.scheduled_columns import ScheduledBatch, ScheduledEntry
+
+# What is pending is carried forward if it is less than this part of what is deleted.
+CARRIED_PART = 4
+
+
+class CancelRefusal(Enum):
+    """Why a record cannot be cancelled."""
+
+    UNKNOWN = "no such scheduled record, or it was settled and deleted since"
+    DELIVERED = "it was delivered"
+    CANCELLED = "it was cancelled before"
+    ABORTED = "its transaction was aborted"
+    UNREAD = "part of the log could not be read: ask again when it is repaired"
+
+
+class CancelCheck(NamedTuple):
+    """`offset`: of the record that a cancel has to name now, where nothing refuses it."""
+
+    offset: int
+    refusal: CancelRefusal | None = None
+
+
+class Schedule:
+    """Attributes:
+    pending_count, pending_bytes: of the batches that are pending.
+    """
+
+    def __init__(self, log_start_offset: int = 0) -> None:
+        self.pending_count = self.pending_bytes = 0
+        self._segments = [ScheduleSegment(log_start_offset)]
+        self._undecided: dict[int, array[int]] = {}  # base offsets, by producer id
+        self._taken: set[int] = set()
+        self._unread = ALL_READ
+        # The first of each stretch that waits, or one that did; None: nobody has asked yet.
+        self._heads: list[tuple[int, int]] | None = None
+
+    # -- the log ---------------------------------------------------------------------------
+
+    def on_roll(self, base_offset: int) -> None:
+        """A segment begins there."""
+        if base_offset > self._segments[-1].base_offset:
+            self._segments.append(ScheduleSegment(base_offset))
+
+    def on_scheduled(self, batch: ScheduledBatch) -> None:
+        self._append(batch)
+        if batch.producer_id != NO_PRODUCER_ID:
+            self._undecided.setdefault(batch.producer_id, array("q")).append(batch.base_offset)
+
+    def on_delivery(self, offset: int, original: int) -> None:
+        """Of the scheduled batch with base offset `original`."""
+        self._settle(offset, original, Settlement.DELIVERED)
+
+    def on_cancel(self, offset: int, records: Iterable[int]) -> None:
+        """`records`: their offsets in the batch that was pending then."""
+        for record in records:
+            place = self._place_of(record)
+            if place is not None and not place.columns.settled_by[place.row]:
+                self._leave_out(offset, place, record)
+
+    def on_copy(
+        self, batch: ScheduledBatch, *, replaced: int, first_offset: int, left_out: Iterable[int]
+    ) -> None:
+        """A copy of the scheduled batch with base offset `replaced`, without the cancelled records
+        `left_out`: the batches that have cancelled them may be deleted before the copy is."""
+        self._settle(batch.base_offset, replaced, Settlement.CARRIED)
+        place = self._append(batch, first_offset)
+        bits = sum(1 << delta for delta in left_out)
+        if bits:
+            place.columns.left_out[batch.base_offset] = bits
+
+    def on_marker(self, offset: int, producer_id: int, *, is_commit: bool) -> None:
+        """What the producer's transaction has scheduled is pending now, or settled."""
+        base_offsets = self._undecided.pop(producer_id, None)
+        if base_offsets is None:
+            return
+        self._segments[-1].decisions.append(NotedDecision(offset, producer_id, base_offsets))
+        for base_offset in base_offsets:
+            place = self._place_of(base_offset)
+            if place is None:  # trimmed
+                continue
+            if not is_commit and not place.columns.settled_by[place.row]:
+                self._settle(offset, base_offset, Settlement.ABORTED)
+            self._change(place, state=RowState.WAITING)
+
+    def on_unread(self, begin: int, end: int) -> None:
+        """A walk, which goes from the log's beginning to its end, could not read all of these."""
+        self._unread = UnreadPart(self._unread.begin if self._unread.end else begin, end)
+
+    def accept_unread(self) -> None:
+        """No replica has what could not be read."""
+        self._unread = ALL_READ
+
+    def cut(self, offset: int) -> None:
+        """The log ends there now: what was settled behind it is pending again."""
+        self.stop_leading()
+        for segment in reversed(self._segments):
+            self._undo_settlements(segment, offset)
+            self._undo_decisions(segment, offset)
+        while self._segments[-1].base_offset >= offset and len(self._segments) > 1:
+            self._forget_rows(self._segments.pop(), offset)
+        self._cut_segment(self._segments[-1], offset)
+        self._segments[0].base_offset = min(self._segments[0].base_offset, offset)
+        for producer_id, base_offsets in [*self._undecided.items()]:
+            kept = array("q", (each for each in base_offsets if each < offset))
+            if kept:
+                self._undecided[producer_id] = kept
+            else:
+                del self._undecided[producer_id]
+        begin, end = self._unread
+        self._unread = UnreadPart(begin, min(end, offset)) if begin < offset else ALL_READ
+
+    def trim(self, offset: int) -> None:
+        """Segments that end at or before it are deleted."""
+        count = sum(each.base_offset <= offset for each in self._segments[1:])
+        for segment in self._segments[:count]:
+            self._forget_rows(segment, segment.base_offset)
+        if count:
+            del self._segments[:count]
+            self._taken = {each for each in self._taken if each >= self._segments[0].base_offset}
+            self._heads = None
+        if self._unread.end <= offset:
+            self._unread = ALL_READ
+
+    # -- the leader ------------------------------------------------------------------------
+
+    def next_due(self) -> int | None:
+        """When `take_due` has something next."""
+        head = self._head()
+        return None if head is None else head[0]
+
+    def take_due(self, now_ms: int, limit: int) -> list[ScheduledEntry]:
+        """At most `limit` of what is due, in order of due time and offset.
+
+        The leader asks `pending_at`, and its clock, when it appends the delivery: in between a
+        batch may be cancelled or carried forward, and a clock may go back (`give_back`).
+        """
+        taken: list[ScheduledEntry] = []
+        while len(taken) < limit:
+            head = self._head()
+            if head is None or head[0] > now_ms:
+                break
+            place = self._place_of(head[1])
+            assert place is not None, "a head is there"
+            self._change(place, state=RowState.TAKEN)
+            self._taken.add(head[1])
+            taken.append(entry_of(place))
+        return taken
+
+    def pending_at(self, base_offset: int) -> ScheduledEntry | None:
+        """That batch as it is now; None: it is not pending any more."""
+        place = self._place_of(base_offset)
+        if place is None or not place.columns.is_pending(place.row):
+            return None
+        return entry_of(place)
+
+    def give_back(self, base_offset: int) -> None:
+        """What was taken could not be delivered."""
+        if base_offset in self._taken:
+            self._taken.discard(base_offset)
+            place = self._place_of(base_offset)
+            if place is not None:
+                self._change(place, state=RowState.WAITING)
+
+    def stop_leading(self) -> None:
+        """Give back all, and keep no order of due."""
+        for base_offset in sorted(self._taken):
+            self.give_back(base_offset)
+        self._heads = None
+
+    def check_cancel(self, handle: int) -> CancelCheck:
+        """Whether the record may be cancelled that had this offset at first.
+
+        A refusal holds once the log that it follows from is committed: before that, the settlement
+        may be cut.
+        """
+        if self._unread.end:
+            return CancelCheck(handle, CancelRefusal.UNREAD)
+        place = self._current(handle)
+        if place is None:
+            return CancelCheck(handle, CancelRefusal.UNKNOWN)
+        columns, row = place.columns, place.row
+        base_offset = columns.base_offsets[row]
+        delta = handle - columns.first_offset(row)
+        refusal = None
+        if columns.left_out.get(base_offset, 0) >> delta & 1:
+            refusal = CancelRefusal.CANCELLED
+        elif columns.settled_by[row]:
+            refusal = CancelRefusal[Settlement(columns.settled_by[row]).name]
+        return CancelCheck(base_offset + delta, refusal)
+
+    def entries(self, begin: int = 0, end: int | None = None) -> Iterator[ScheduledEntry]:
+        """What was scheduled in [begin, end), settled or not, by offset."""
+        for segment in self._segments:
+            for columns in segment.stretches:
+                rows = range(len(columns)) if end is None else columns.rows_before(end)
+                for row in rows[len(columns.rows_before(begin)) :]:
+                    yield entry_of(RowPlace(segment, columns, row))
+
+    # -- retention -------------------------------------------------------------------------
+
+    def is_settled_before(self, end_offset: int, high_watermark: int) -> bool:
+        """Whether the log may begin at `end_offset`: all that was scheduled before is settled by
+        what is committed, as far as this replica knows itself."""
+        return not self._unread.end and all(
+            columns.is_settled(columns.rows_before(end_offset), high_watermark)
+            for columns in self._stretches_before(end_offset)
+        )
+
+    def pending_before(self, end_offset: int) -> list[ScheduledEntry] | None:
+        """What has to be carried forward before the log may begin there; None: not yet, as a
+        transaction is undecided, and a copy is of no transaction."""
+        if self._unread.end:
+            return None
+        found = []
+        for segment in self._segments:
+            for columns in segment.stretches:
+                for row in columns.rows_before(end_offset):
+                    if columns.is_pending(row):
+                        found.append(entry_of(RowPlace(segment, columns, row)))
+                    elif not columns.settled_by[row]:
+                        return None
+        return found
+
+    def to_carry_forward(self, end_offset: int, size: int) -> list[ScheduledEntry] | None:
+        """The same for retention, which would delete the segments before `end_offset`, of `size`
+        bytes together; None also if that frees too little.
+
+        Together: else one segment that is full of pending batches would keep all behind it.
+        """
+        found = self.pending_before(end_offset)
+        if found is None or CARRIED_PART * sum(entry.length for entry in found) >= size:
+            return None
+        return found
+
+    def _stretches_before(self, end_offset: int) -> Iterator[ScheduledColumns]:
+        for segment in self._segments:
+            if segment.base_offset >= end_offset:
+                break
+            yield from segment.stretches
+
+    # -- rows ------------------------------------------------------------------------------
+
+    def _append(self, batch: ScheduledBatch, first_offset: int | None = None) -> RowPlace:
+        segment = self._segments[-1]
+        if not segment.stretches or segment.stretches[-1].is_full:
+            segment.stretches.append(ScheduledColumns())
+        columns = segment.stretches[-1]
+        row = columns.append(batch, first_offset)
+        self._tally(columns, row, columns.is_pending(row))
+        self._queue(columns)
+        return RowPlace(segment, columns, row)
+
+    def _place_of(self, offset: int) -> RowPlace | None:
+        """Of the scheduled batch that has a record of that offset."""
+        number = bisect_right(self._segments, offset, key=segment_base) - 1
+        if number < 0:
+            return None
+        segment = self._segments[number]
+        number = bisect_right(segment.stretches, offset, key=stretch_base) - 1
+        if number < 0:
+            return None
+        columns = segment.stretches[number]
+        row = columns.row_of(offset)
+        return None if row is None else RowPlace(segment, columns, row)
+
+    def _current(self, handle: int) -> RowPlace | None:
+        """The batch that stands in for the one that had the record of that offset at first."""
+        place = self._place_of(handle)
+        if place is None or place.columns.first_offset(place.row) != base_of(place):
+            place = self._newest_copy(handle)
+        while place is not None and place.columns.settled_by[place.row] == Settlement.CARRIED:
+            place = self._place_of(place.columns.settled_at[place.row])
+        return place
+
+    def _newest_copy(self, handle: int) -> RowPlace | None:
+        for segment in reversed(self._segments):
+            for columns in reversed(segment.stretches):
+                row = columns.copy_of(handle)
+                if row is not None:
+                    return RowPlace(segment, columns, row)
+        return None
+
+    def _settle(self, offset: int, base_offset: int, kind: Settlement) -> None:
+        place = self._place_of(base_offset)
+        if place is None or place.columns.settled_by[place.row]:
+            return  # it stood in a part that is deleted, or was settled before
+        self._note_settled(offset, base_offset)
+        self._settle_row(offset, place, kind)
+
+    def _note_settled(self, offset: int, record: int) -> None:
+        self._segments[-1].settled_at.append(offset)
+        self._segments[-1].settled.append(record)
+
+    def _settle_row(self, offset: int, place: RowPlace, kind: Settlement) -> None:
+        state = None
+        if base_of(place) in self._taken:
+            self._taken.discard(base_of(place))
+            state = RowState.WAITING  # a cut makes it pending, and nobody has it any more
+        self._change(place, state=state, settled_by=kind, settled_at=offset)
+
+    def _leave_out(self, offset: int, place: RowPlace, record: int) -> None:
+        columns, base_offset = place.columns, base_of(place)
+        bits = columns.left_out.get(base_offset, 0)
+        if bits >> (record - base_offset) & 1:
+            return
+        bits |= 1 << (record - base_offset)
+        columns.left_out[base_offset] = bits
+        self._note_settled(offset, record)
+        if bits.bit_count() == columns.record_counts[place.row]:
+            self._settle_row(offset, place, Settlement.CANCELLED)
+
+    def _change(
+        self,
+        place: RowPlace,
+        *,
+        state: RowState | None = None,
+        settled_by: Settlement | None = None,
+        settled_at: int = NOT_SETTLED,
+    ) -> None:
+        columns, row = place.columns, place.row
+        before = columns.is_pending(row)
+        if state is not None:
+            columns.states[row] = state
+        if settled_by is not None:
+            columns.settled_by[row], columns.settled_at[row] = settled_by, settled_at
+        self._tally(columns, row, columns.is_pending(row) - before)
+        if columns.is_waiting(row):
+            columns.on_waiting(row)
+            self._queue(columns)
+
+    def _tally(self, columns: ScheduledColumns, row: int, change: int) -> None:
+        self.pending_count += change
+        self.pending_bytes += change * columns.lengths[row]
+
+    # -- what a cut undoes -----------------------------------------------------------------
+
+    def _undo_settlements(self, segment: ScheduleSegment, offset: int) -> None:
+        while segment.settled_at and segment.settled_at[-1] >= offset:
+            settled_at, record = segment.settled_at.pop(), segment.settled.pop()
+            place = self._place_of(record)
+            if place is None:
+                continue
+            columns, base_offset = place.columns, base_of(place)
+            is_cancel = columns.settled_by[place.row] in (Settlement.NONE, Settlement.CANCELLED)
+            if columns.settled_at[place.row] == settled_at:
+                self._change(place, settled_by=Settlement.NONE)
+            if is_cancel:
+                columns.left_out[base_offset] ^= 1 << (record - base_offset)
+                if not columns.left_out[base_offset]:
+                    del columns.left_out[base_offset]
+
+    def _undo_decisions(self, segment: ScheduleSegment, offset: int) -> None:
+        while segment.decisions and segment.decisions[-1].offset >= offset:
+            _, producer_id, base_offsets = segment.decisions.pop()
+            self._undecided[producer_id] = base_offsets
+            for base_offset in base_offsets:
+                place = self._place_of(base_offset)
+                if place is not None:
+                    self._change(place, state=RowState.UNDECIDED)
+
+    def _cut_segment(self, segment: ScheduleSegment, offset: int) -> None:
+        self._forget_rows(segment, offset)
+        for columns in segment.stretches:
+            columns.cut(offset)
+        segment.stretches = [each for each in segment.stretches if len(each)]
+
+    def _forget_rows(self, segment: ScheduleSegment, offset: int) -> None:
+        """Those at or after it count no more."""
+        for columns in segment.stretches:
+            for row in range(len(columns.rows_before(offset)), len(columns)):
+                self._tally(columns, row, -columns.is_pending(row))
+
+    # -- order of due ----------------------------------------------------------------------
+
+    def _queue(self, columns: ScheduledColumns) -> None:
+        """A stretch may have another head now."""
+        head = columns.first_waiting() if self._heads is not None else None
+        if head is not None and (columns.queued is None or head < columns.queued):
+            assert self._heads is not None
+            heappush(self._heads, head)
+            columns.queued = head
+
+    def _head(self) -> tuple[int, int] | None:
+        """Due time and offset of what is to be delivered first."""
+        if self._unread.end:
+            return None
+        heads = self._heads = self._all_heads() if self._heads is None else self._heads
+        while heads:
+            place = self._place_of(heads[0][1])
+            assert place is not None, "cuts and trims forget all heads"
+            columns = place.columns
+            if columns.queued != heads[0]:  # it was there twice
+                heappop(heads)
+                continue
+            head = columns.first_waiting()
+            if head == heads[0]:
+                return head
+            columns.queued = head
+            if head is None:
+                heappop(heads)
+            else:
+                heapreplace(heads, head)
+        return None
+
+    def _all_heads(self) -> list[tuple[int, int]]:
+        heads = []
+        for segment in self._segments:
+            for columns in segment.stretches:
+                columns.queued = columns.first_waiting()
+                if columns.queued is not None:
+                    heads.append(columns.queued)
+        heapify(heads)
+        return heads
