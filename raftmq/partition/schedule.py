@@ -326,8 +326,10 @@ class Schedule:
 
     def _settle(self, offset: int, base_offset: int, kind: Settlement) -> None:
         place = self._place_of(base_offset)
-        if place is None or place.columns.settled_by[place.row]:
-            return  # it stood in a part that is deleted, or was settled before
+        if place is None or base_of(place) != base_offset:
+            return  # it stood in a part that is deleted
+        if place.columns.settled_by[place.row]:
+            return
         self._note_settled(offset, base_offset)
         self._settle_row(offset, place, kind)
 
