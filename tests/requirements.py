@@ -154,19 +154,11 @@ AREAS: dict[str, dict[str, Requirement]] = {
         ),
     },
     "Further": {
-<<<<<<< HEAD
         "A12.1": Requirement("filtering by tags on the broker"),
-        "A12.2": Requirement("delayed records", missing="all of it"),
-        "A12.3": Requirement("records for a certain time", missing="all of it"),
-=======
-        "A12.1": Requirement(
-            "filtering by tags on the broker", missing="all of it; records carry tags"
-        ),
         "A12.2": Requirement("delayed records", missing="all but the rules, which nothing uses"),
         "A12.3": Requirement(
             "records for a certain time", missing="all but the rules, which nothing uses"
         ),
->>>>>>> c2659692 (docs: terms of scheduled records, and what shows their rules)
         "A12.4": Requirement("retry topics", missing="all of it"),
         "A12.5": Requirement("dead letters", missing="other than `on_poison` of `exactly_once`"),
         "A12.6": Requirement("an archive of what retention removes", missing="all of it"),
