@@ -106,8 +106,8 @@ class ConsumerView:
         leader = replica.leading(wanted.leader_epoch)
         if self._is_filtered and log.config.record_format is RecordFormat.KAFKA:
             raise InvalidRequest(
-                f"{log.name} has record.format=kafka, in which records have no tags: read it"
-                " without a filter of tags"
+                "the topic has record.format=kafka, in which records have no tags: read it without"
+                " a filter of tags"
             )
         end_offset, start_offset = replica.high_watermark, log.log_start_offset
         # Below the log start there is no epoch to compare: out of range says it better.
