@@ -26,7 +26,7 @@ from benchmarks.broker_parts.load import Load, Meter
 from benchmarks.broker_parts.topics import Case, topic_for
 from benchmarks.log import folder
 from benchmarks.report import Report
-from raftmq.broker.requests.fetched_records import LOOK_BATCHES
+from raftmq.broker.requests.fetched_records import LOOK_UNITS
 from raftmq.client.client import Client
 from raftmq.disk.files import OsFiles, WouldBlock
 from raftmq.model import Compression
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 5
 RARE_EACH = 100  # one record of so many
-LIMITS = FilterLimits(1 << 30, LOOK_BATCHES, 1_000)
+LIMITS = FilterLimits(1 << 30, LOOK_UNITS, 1_000)
 
 
 class Shape(NamedTuple):

@@ -93,12 +93,32 @@ def read_filtered(
     Raises:
         CorruptRecord: something was sent that a consumer does not take, or is left out unsaid.
     """
+    read, damage = read_up_to_damage(log, offset, asked, limits, end_offset=end_offset)
+    if damage is not None:
+        raise damage
+    return read
+
+
+def read_up_to_damage(
+    log: PartitionLog,
+    offset: int,
+    asked: TagFilter,
+    limits: FilterLimits,
+    *,
+    end_offset: int | None = None,
+) -> tuple[FilteredRead, CorruptRecord | None]:
+    """As `read_filtered`; and the damage at which it ends, if any."""
     verdicts, sent, looked = Verdicts(asked), 0, 0
     pieces: list[Fetched] = []
+    damage: CorruptRecord | None = None
     end = log.log_end_offset if end_offset is None else end_offset
-    while offset < end:
+    while offset < end and damage is None:
         plan = plan_filtered(log, offset, verdicts, limits, end_offset=end)
-        found = plan.find()
+        try:
+            found = plan.find()
+        except CorruptRecord as error:
+            damage = error
+            break
         if found.seen is not None:
             plan.plan.segment.note_tags(found.seen)
         if found.end_offset == offset:
@@ -107,15 +127,14 @@ def read_filtered(
             piece if isinstance(piece, bytes) else piece.read() for piece in found.pieces
         )
         assert len(data) == found.length
-        left_out = [LeftOutRange(*one) for one in found.left_out]
+        left_out = [LeftOutRange(*one, log.epochs.epoch_at(one[1] - 1)) for one in found.left_out]
         expected = Expected(offset, -1, 1 << 30, end, log.name, (), asked, left_out)
-        checked = check_answer(data, expected)
-        if checked.damage is not None:
-            raise checked.damage
-        assert checked.pieces[-1].end_offset == found.end_offset
-        pieces += checked.pieces
-        offset, sent, looked = found.end_offset, sent + found.length, looked + found.batch_count
-    return FilteredRead(pieces, offset, sent, looked)
+        checked, damage = check_answer(data, expected)
+        assert damage or checked[-1].end_offset == found.end_offset
+        pieces += checked
+        offset = checked[-1].end_offset if checked else offset
+        sent, looked = sent + found.length, looked + found.batch_count
+    return FilteredRead(pieces, offset, sent, looked), damage
 
 
 def records_of(read: FilteredRead) -> Iterator[Record]:

@@ -40,15 +40,24 @@ if TYPE_CHECKING:
 SENT_FROM_FILE_BYTES_MIN = 64 << 10
 COPIED_BYTES_MAX = 128 << 10  # of one look, which ends behind so many: it may run on the loop
 HEAD_BYTES_USUAL = 512  # of most heads, so that one look at the window is enough
-VERDICTS_MAX = 10_000  # tag sets of which a filter remembers whether they pass
+VERDICTS_MAX = 500  # tag sets of which a filter remembers whether they pass
+# The work of a look, in units of about 2 us: of a batch, and of TERMS_PER_UNIT terms of the filter
+# for each tag set that is met first. Each entry of a directory is one more.
+BATCH_UNITS, TERMS_PER_UNIT = 8, 8
 
 
 class Verdicts:
-    """A filter, which is evaluated once for each tag set. None: the mixed chunk, which passes."""
+    """A filter, which is evaluated once for each tag set. None: the mixed chunk, which passes.
+
+    Attributes:
+        units: the work that it has taken so far, beyond looking up what is known.
+    """
 
     def __init__(self, asked: TagFilter) -> None:
         self._asked = asked
+        self._cost = 1 + sum(clause.size for clause in asked.clauses) // TERMS_PER_UNIT
         self._known: dict[Tags | None, bool] = {None: True}
+        self.units = 0
 
     def passes(self, tags: Tags | None) -> bool:
         known = self._known.get(tags)
@@ -57,15 +66,8 @@ class Verdicts:
             if len(self._known) > VERDICTS_MAX:
                 self._known = {None: True}
             known = self._known[tags] = self._asked.matches(tags)
+            self.units += self._cost
         return known
-
-
-class LeftOut(NamedTuple):
-    """Offsets [start_offset, end_offset) were left out; `leader_epoch`: of the last batch there."""
-
-    start_offset: int
-    end_offset: int
-    leader_epoch: int
 
 
 class FilterLimits(NamedTuple):
@@ -73,13 +75,13 @@ class FilterLimits(NamedTuple):
 
     Attributes:
         bytes_max: of what is sent.
-        batches_max: that are looked at, so that a look takes little time.
+        units_max: of the work, so that a look takes little time.
         ranges_max: that are left out.
         is_first: nothing has been found yet: a first batch is sent beyond `bytes_max`.
     """
 
     bytes_max: int
-    batches_max: int
+    units_max: int
     ranges_max: int
     is_first: bool = True
 
@@ -91,6 +93,8 @@ class FilteredSlice(NamedTuple):
         end_offset: where the next look goes on.
         is_full: it ended because nothing more fits, not for want of batches.
         pieces: of `length` bytes together.
+        left_out: ranges of offsets.
+        units: the work that it has taken.
         seen: the tags that it has met, for `Segment.note_tags`.
     """
 
@@ -99,8 +103,9 @@ class FilteredSlice(NamedTuple):
     is_full: bool
     pieces: Sequence[bytes | FileSlice]
     length: int
-    left_out: Sequence[LeftOut]
+    left_out: Sequence[tuple[int, int]]
     batch_count: int
+    units: int
     seen: SeenTags | None = None
 
 
@@ -119,12 +124,13 @@ class FilteredPlan(NamedTuple):
         """
         plan, seen = self.plan, self.known
         if plan.offset >= plan.end_offset:
-            return FilteredSlice(plan.offset, plan.offset, False, (), 0, (), 0)
+            return FilteredSlice(plan.offset, plan.offset, False, (), 0, (), 0, 0)
         is_known = seen is not None and plan.offset < seen.end_offset <= plan.end_offset
         # The whole segment is known, and nothing of it passes: it is passed over unread.
         if seen is not None and is_known and not any(map(self.verdicts.passes, seen.tag_sets)):
-            passed = LeftOut(plan.offset, seen.end_offset, seen.leader_epoch)
-            return FilteredSlice(plan.offset, seen.end_offset, False, (), 0, (passed,), 1)
+            end_offset, units = seen.end_offset, BATCH_UNITS + len(seen.tag_sets)
+            passed = ((plan.offset, end_offset),)
+            return FilteredSlice(plan.offset, end_offset, False, (), 0, passed, 1, units)
         return _Look(self, read).run()
 
 
@@ -136,7 +142,8 @@ class _Look:
         self._read, self._file = read, wish.plan.segment.file
         self._window = ReadWindow(self._file, WALK_BLOCK_BYTES, read)
         self._pieces = _Pieces(self._file)
-        self._left_out: list[LeftOut] = []
+        self._left_out: list[tuple[int, int]] = []
+        self._units, self._units_before = 0, wish.verdicts.units
         self._tag_sets: set[Tags] = set()
         self._is_tagged = True  # `_tag_sets` is all that stands there, so far
 
@@ -149,11 +156,11 @@ class _Look:
         seen = None
         if last is not None and self._is_tagged:
             tag_sets = frozenset(self._tag_sets)
-            seen = SeenTags(start.offset, end_offset, last.leader_epoch, tag_sets)
+            seen = SeenTags(start.offset, end_offset, tag_sets)
         end_offset = max(end_offset, plan.offset)  # a batch may begin before the offset
         length, left_out = self._pieces.length, self._left_out
         return FilteredSlice(
-            start.offset, end_offset, is_full, pieces, length, left_out, count, seen
+            start.offset, end_offset, is_full, pieces, length, left_out, count, self._spent, seen
         )
 
     def _walk(self, start: BatchStart) -> tuple[BatchHeader | None, int, bool]:
@@ -163,7 +170,7 @@ class _Look:
         try:
             for found in batches:
                 is_beyond = found.header.end_offset > plan.end_offset
-                is_long = count >= self._limits.batches_max or self._pieces.is_long
+                is_long = self._spent >= self._limits.units_max or self._pieces.is_long
                 if is_beyond or is_long:
                     break
                 if not self._take(found):
@@ -174,14 +181,20 @@ class _Look:
                 raise
         return last, count, False
 
+    @property
+    def _spent(self) -> int:
+        return self._units + self._verdicts.units - self._units_before
+
     def _take(self, found: FoundBatch) -> bool:
         """False if it does not fit any more."""
         position, header = found
+        self._units += BATCH_UNITS
         length, directory = self._directory_of(found)
         if directory is None:
             self._is_tagged = False
             return self._send([(position, header.size)])
         entries, at = directory.entries, position + directory.chunks_position
+        self._units += len(entries)
         verdicts, kept = self._verdicts, list[tuple[int, int]]()
         for entry in entries:
             self._meet(entry.tags)
@@ -227,13 +240,12 @@ class _Look:
         return True
 
     def _leave_out(self, found: FoundBatch) -> bool:
-        header, ranges = found.header, self._left_out
-        begin = header.base_offset
-        if ranges and ranges[-1].end_offset == begin:
-            begin = ranges.pop().start_offset
+        begin, end, ranges = found.header.base_offset, found.header.end_offset, self._left_out
+        if ranges and ranges[-1][1] == begin:
+            begin = ranges.pop()[0]
         elif len(ranges) >= self._limits.ranges_max:
             return False
-        ranges.append(LeftOut(begin, header.end_offset, header.leader_epoch))
+        ranges.append((begin, end))
         return True
 
 

@@ -6,6 +6,7 @@ only kept and shown, it is an expression, the text of its normal form.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta
@@ -42,6 +43,8 @@ def pack_filter(asked: TagFilter | None) -> TagClauses:
     return () if asked is None else tuple([TagClause(*clause) for clause in asked.clauses])
 
 
+# A consumer sends its filter with each request; reading a large one takes some milliseconds.
+@lru_cache(maxsize=64)
 def read_filter(clauses: TagClauses) -> TagFilter | None:
     """Raises InvalidRequest: not in the normal form, by which filters are compared."""
     if not clauses:

@@ -57,11 +57,11 @@ class FilteredAgainstAll(LogAgainstList):
     def change_format(self, record_format: RecordFormat) -> None:
         self.log.config = replace(self.log.config, record_format=record_format)
 
-    @rule(data=st.data(), asked=st.sampled_from(FILTERS), batches_max=st.integers(1, 9))
-    def read_what_passes(self, data: Any, asked: Any, batches_max: int) -> None:
+    @rule(data=st.data(), asked=st.sampled_from(FILTERS), units_max=st.integers(1, 200))
+    def read_what_passes(self, data: Any, asked: Any, units_max: int) -> None:
         offset = data.draw(st.integers(self.start, self.end))
         limit = data.draw(st.sampled_from([self.end, data.draw(st.integers(offset, self.end))]))
-        limits = FilterLimits(data.draw(st.integers(1, 3000)), batches_max, 3)
+        limits = FilterLimits(data.draw(st.integers(1, 3000)), units_max, 3)
         read = read_filtered(self.log, offset, asked, limits, end_offset=limit)
         # Only a batch that ends behind the limit is not read.
         behind = [end for end in self._batch_ends() if end > read.end_offset]

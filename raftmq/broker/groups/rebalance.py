@@ -216,6 +216,7 @@ class GroupRebalance:
             member_id=member.member_id,
             members=tuple(map(self._joined, self.members)) if is_leader else (),
             must_sync_anew=must_sync_anew,
+            keeps_filter=True,
         )
         self._outbox.answer(self.members.end_wait(member), body)
         self.members.start_session(member, now)

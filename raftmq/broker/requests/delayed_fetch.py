@@ -164,6 +164,7 @@ class DelayedFetch:
         if session.bounds and (session.news or now >= self.deadline):
             session.take_bounds()
         news = session.news
+        self._reader.begin()
         for key, partition in list(news.items()):
             # What is left stays new data for the next request.
             if self._is_full:
@@ -308,6 +309,8 @@ class DelayedFetch:
         # Until the reader names its next offset, another answer would repeat this one.
         records = found.records
         partition.rests = bool(records.length or records.left_out or diverged is not None)
+        if partition.rests:  # the reader has it now
+            partition.looked = None
         return PartitionFetched(
             *partition.key,
             high_watermark=seen.high_watermark,
@@ -326,7 +329,7 @@ class DelayedFetch:
         # Known rot was logged when it was found; every reader would repeat it.
         if replica is not None and isinstance(error, CorruptRecord | StorageError) and not is_known:
             logger.warning("cannot be read: log=%s reason=%s", replica.log.name, error)
-        partition.rests, partition.told = True, None
+        partition.rests, partition.told, partition.looked = True, None, None
         if replica is None:  # the session would grow with names that do not exist
             self._session.drop(key)
         # Errors that mean "ask the leader" name it, which saves a metadata request.
@@ -348,7 +351,8 @@ class DelayedFetch:
         if self._being_read is not None:
             partition, scope = self._being_read
             unanswered.append(partition)
-            self._being_read = None
+            # A thread cannot be cancelled: what it finds must not meet what the next request does.
+            self._being_read = partition.looked = None
             scope.cancel()
         for partition in unanswered:
             # The reader may have forgotten it meanwhile, and even named it anew.

@@ -7,17 +7,25 @@ not have what it needs; and `read`, which waits for the disk.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from raftmq.broker.requests.fetched_records import Looked, Records, told_aborted
+from raftmq.broker.requests.fetched_records import (
+    LOOK_SECONDS_MAX,
+    LOOK_UNITS,
+    Looked,
+    Records,
+    told_aborted,
+)
 from raftmq.disk.files import WouldBlock
+from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.filtered_read import Verdicts
 from raftmq.wire.messages.fetch import ABORTED_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from raftmq.broker.requests.fetch_sessions import PartitionView, SessionPartition
     from raftmq.partition.replica import Replica
@@ -28,7 +36,10 @@ if TYPE_CHECKING:
 
 
 class RecordReader(Protocol):
-    """One way to read."""
+    """One way to read, for one request."""
+
+    def begin(self) -> None:
+        """A pass over partitions begins, on the loop."""
 
     def read_now(self, partition: SessionPartition, seen: PartitionView, limit: int) -> Records:
         """At most `limit` bytes, but for a first batch. Raises WouldBlock."""
@@ -52,6 +63,9 @@ class AllRecords:
 
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
+
+    def begin(self) -> None:
+        """Nothing is counted: a slice is found by few reads."""
 
     def read_now(self, partition: SessionPartition, seen: PartitionView, limit: int) -> Records:
         replica, offset, bytes_max = _wanted(partition, limit)
@@ -102,21 +116,17 @@ class FilteredRecords:
 
     def __init__(self, directory: LogDirectory, asked: TagFilter) -> None:
         self._directory, self._verdicts = directory, Verdicts(asked)
+        self._units_left = LOOK_UNITS
+
+    def begin(self) -> None:
+        self._units_left = LOOK_UNITS
 
     def read_now(self, partition: SessionPartition, seen: PartitionView, limit: int) -> Records:
         replica, offset, bytes_max = _wanted(partition, limit)
         looked = _looked(partition, replica, offset)
         end_offset, log = seen.end_offset, replica.log
-        if looked.goes_on(end_offset, bytes_max):
-            looked.add(
-                self._directory.look_filtered_now(
-                    log,
-                    looked.next_offset,
-                    self._verdicts,
-                    looked.limits(bytes_max),
-                    end_offset=end_offset,
-                )
-            )
+        if looked.goes_on(end_offset, bytes_max) and self._units_left > 0:
+            self._look_now(log, looked, offset, end_offset, bytes_max)
         if looked.goes_on(end_offset, bytes_max):  # a task does the rest, in slices
             raise WouldBlock
         aborted: Sequence[Aborted] = ()
@@ -126,12 +136,22 @@ class FilteredRecords:
             raise WouldBlock
         return looked.records(end_offset, aborted)
 
+    def _look_now(
+        self, log: PartitionLog, looked: Looked, offset: int, end_offset: int, bytes_max: int
+    ) -> None:
+        start, limits = looked.next_offset, looked.limits(bytes_max, self._units_left)
+        look, verdicts = self._directory.look_filtered_now, self._verdicts
+        with _answering_first(looked, offset):
+            part = look(log, start, verdicts, limits, end_offset=end_offset)
+            self._units_left -= part.units
+            looked.add(part, end_offset, log.epochs)
+
     async def read(self, partition: SessionPartition, seen: PartitionView, limit: int) -> Records:
         replica, offset, bytes_max = _wanted(partition, limit)
         end_offset = seen.end_offset
         while True:
             looked = _looked(partition, replica, offset)
-            await self._look(replica.log, looked, end_offset, bytes_max)
+            await self._look(replica.log, looked, offset, end_offset, bytes_max)
             if not seen.hides_aborted or not looked.length:
                 return looked.records(seen.end_offset, ())
             aborted = await self._directory.aborted_in(
@@ -143,19 +163,29 @@ class FilteredRecords:
             end_offset, partition.looked = aborted[-1].first_offset, None
 
     async def _look(
-        self, log: PartitionLog, looked: Looked, end_offset: int, bytes_max: int
+        self, log: PartitionLog, looked: Looked, offset: int, end_offset: int, bytes_max: int
     ) -> None:
+        until = trio.current_time() + LOOK_SECONDS_MAX
+        look, verdicts = self._directory.look_filtered, self._verdicts
         while looked.goes_on(end_offset, bytes_max):
-            looked.add(
-                await self._directory.look_filtered(
-                    log,
-                    looked.next_offset,
-                    self._verdicts,
-                    looked.limits(bytes_max),
-                    end_offset=end_offset,
-                )
-            )
+            limits = looked.limits(bytes_max, LOOK_UNITS)
+            with _answering_first(looked, offset):
+                part = await look(log, looked.next_offset, verdicts, limits, end_offset=end_offset)
+                looked.add(part, end_offset, log.epochs)
+            if trio.current_time() >= until:
+                looked.stop()
             await trio.lowlevel.checkpoint()  # others have their turn
+
+
+@contextmanager
+def _answering_first(looked: Looked, offset: int) -> Iterator[None]:
+    """What is sound is answered before damage behind it is an error, as without a filter."""
+    try:
+        yield
+    except (CorruptRecord, StorageError):
+        if looked.next_offset == offset:  # the damage is where the reader is
+            raise
+        looked.stop()
 
 
 def _looked(partition: SessionPartition, replica: Replica, offset: int) -> Looked:

@@ -20,7 +20,7 @@ from raftmq.errors import RaftmqError
 from raftmq.model import TransactionOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection
 
     from raftmq.broker.replication.replicas import Replicas
     from raftmq.metadata.quorum import MetadataQuorum
@@ -81,7 +81,9 @@ class TransactionResolving:
             self._seen = delta.image.version
 
     async def _resolve(self, wanted: list[tuple[PartitionKey, frozenset[int]]]) -> None:
-        async for key, producer_ids in _in_slices(wanted):
+        for at, (key, producer_ids) in enumerate(wanted):
+            if at % SLICE == SLICE - 1:  # a pause for other tasks
+                await trio.lowlevel.checkpoint()
             replica = self._replicas.find(key)
             if replica is not None:
                 await _end_open(replica, producer_ids)
@@ -156,11 +158,3 @@ class TransactionResolving:
 async def _end_open(replica: Replica, producer_ids: Collection[int]) -> None:
     while replica.resolve(producer_ids):  # with pauses for other tasks, where there are many
         await trio.lowlevel.checkpoint()
-
-
-async def _in_slices(wanted: list[T]) -> AsyncIterator[T]:
-    """Each of them, with pauses for other tasks."""
-    for at, one in enumerate(wanted):
-        if at % SLICE == SLICE - 1:
-            await trio.lowlevel.checkpoint()
-        yield one

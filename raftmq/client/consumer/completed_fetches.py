@@ -111,7 +111,12 @@ class CompletedFetches:
 
     def add(self, pieces: Iterable[Fetched]) -> None:
         for piece in pieces:
-            self._pieces.append(piece)
+            last = self._pieces[-1] if self._pieces else None
+            # One for all that follow each other, so that a program that stands still keeps few.
+            if isinstance(last, PassedOver) and isinstance(piece, PassedOver):
+                self._pieces[-1] = piece._replace(base_offset=last.base_offset)
+            else:
+                self._pieces.append(piece)
             self.byte_count += piece.size
 
     def clear(self) -> None:

@@ -99,59 +99,65 @@ def check_answer(data: Buffer, expected: Expected) -> Checked:
     """Batches of aborted transactions are checked, too: only a header whose CRC is right says
     whose a batch is. They are never decoded.
     """
-    pieces: list[Fetched] = []
     aborted = _by_producer(expected.aborted) if expected.aborted else None
-    place = _Place(expected)
+    answer, where = _CheckedAnswer(expected), expected.where
     try:
-        for position, length, header in iter_sent(data, expected.asked, where=expected.where):
-            pieces += place.pass_over(header.base_offset)
-            place.take(header, position)
-            pieces.append(
-                CompletedFetch(
-                    data,
-                    position,
-                    header,
-                    where=expected.where,
-                    is_aborted=aborted is not None and _is_aborted(header, aborted),
-                    size=length,
-                    asked=expected.asked,
-                )
+        for position, length, header in iter_sent(data, expected.asked, where=where):
+            answer.pass_over(header.base_offset)
+            piece = CompletedFetch(
+                data,
+                position,
+                header,
+                where=where,
+                is_aborted=aborted is not None and _is_aborted(header, aborted),
+                size=length,
+                asked=expected.asked,
             )
-        pieces += place.pass_over(None)
+            answer.add(piece, position)
+        answer.pass_over(None)
     except CorruptRecord as damage:
-        return Checked(pieces, damage.with_traceback(None))
-    return Checked(pieces)
+        answer.pass_over_before_damage()
+        return Checked(answer.pieces, damage.with_traceback(None))
+    return Checked(answer.pieces)
 
 
-class _Place:
-    """Where the next batch, or the next range that was left out, has to begin."""
+class _CheckedAnswer:
+    """Attributes:
+    pieces: batches, and ranges that were left out, each of which begins where the one before
+        ends.
+    """
 
     def __init__(self, expected: Expected) -> None:
         self._expected = expected
-        self._offset: int | None = None  # before the first one, which may begin earlier
-        self._epoch = expected.epoch_before
         self._left_out = deque(expected.left_out)
+        self.pieces: list[Fetched] = []
 
-    def pass_over(self, before: int | None) -> list[PassedOver]:
+    def pass_over(self, before: int | None) -> None:
         """The ranges before a batch that begins at `before`; None: before the end."""
-        passed = []
-        while self._left_out and (before is None or self._left_out[0].start_offset < before):
-            start, end, epoch = msgspec.structs.astuple(self._left_out.popleft())
-            self._step(start, end, epoch, position=0)
-            passed.append(PassedOver(start, end, epoch))
-        return passed
+        ranges = self._left_out
+        while ranges and (before is None or ranges[0].start_offset < before):
+            self.add(PassedOver(*msgspec.structs.astuple(ranges[0])), position=0)
+            ranges.popleft()
 
-    def take(self, header: BatchHeader, position: int) -> None:
-        self._step(header.base_offset, header.end_offset, header.leader_epoch, position=position)
+    def pass_over_before_damage(self) -> None:
+        """The ranges that follow what came before a damaged batch: the damage is behind them."""
+        ranges = self._left_out
+        while ranges and not self._problem_of(PassedOver(*msgspec.structs.astuple(ranges[0]))):
+            self.pass_over(ranges[0].start_offset + 1)
 
-    def _step(self, begin: int, end: int, epoch: int, *, position: int) -> None:
-        """Raises CorruptRecord: something does not follow from what came before."""
-        problem = _problem_of_place(begin, end, self._offset, self._expected) or (
-            _problem_of_epoch(epoch, self._epoch, self._expected)
-        )
-        if problem:
+    def add(self, piece: Fetched, position: int) -> None:
+        """Raises CorruptRecord: it does not follow from what came before."""
+        if problem := self._problem_of(piece):
             raise CorruptRecord(problem, position=position, where=self._expected.where)
-        self._offset, self._epoch = end, epoch
+        self.pieces.append(piece)
+
+    def _problem_of(self, piece: Fetched) -> str:
+        expected, before = self._expected, self.pieces[-1] if self.pieces else None
+        offset = None if before is None else before.end_offset
+        epoch = expected.epoch_before if before is None else before.leader_epoch
+        return _problem_of_place(piece.base_offset, piece.end_offset, offset, expected) or (
+            _problem_of_epoch(piece.leader_epoch, epoch, expected)
+        )
 
 
 # First offsets of aborted transactions, in rising order, and the offsets of their markers.

@@ -21,7 +21,9 @@ from raftmq.errors import (
     IllegalGeneration,
     RaftmqError,
     RebalanceInProgress,
+    RemoteProtocolError,
     UnknownMemberId,
+    UnsupportedVersion,
     error_for,
 )
 from raftmq.rpc.backoff import Backoff, Pauses
@@ -85,6 +87,21 @@ class MemberQuestions:
             instance_id=options.group_instance_id,
             tags=self._tags,
         )
+
+    def problem_of(self, reply: JoinGroupReply) -> RaftmqError | None:
+        """Why the answer to JoinGroup, which is no error, is of no use."""
+        if not reply.member_id or reply.generation < 0 or reply.protocol not in self._names:
+            what = f"generation {reply.generation}, assignor {reply.protocol!r}"
+            return RemoteProtocolError(
+                f"JoinGroup of member {reply.member_id!r} was answered with {what}"
+            )
+        # Members with other filters may be in the group, and commit over what this one wants.
+        if self._tags and not reply.keeps_filter:
+            return UnsupportedVersion(
+                f"group {self._options.group}: its coordinator is a broker of a version that knows"
+                " no filters of tags: upgrade all brokers, or read without tags"
+            )
+        return None
 
     def sync(
         self, member_id: str, generation: int, protocol: str, plan: tuple[MemberAssignment, ...]

@@ -61,7 +61,6 @@ from raftmq.errors import (
     MemberIdRequired,
     RaftmqError,
     RebalanceInProgress,
-    RemoteProtocolError,
     RequestTimedOut,
     UnknownMemberId,
 )
@@ -359,10 +358,8 @@ class GroupMembership:
             self.requests.repeat_beat(now=now)
 
     def _on_joined(self, reply: JoinGroupReply, now: float) -> list[Effect]:
-        if not reply.member_id or reply.generation < 0 or reply.protocol not in self._assignors:
-            what = f"generation {reply.generation}, assignor {reply.protocol!r}"
-            problem = f"JoinGroup of member {reply.member_id!r} was answered with {what}"
-            return self._on_step_failed(RemoteProtocolError(problem), now)
+        if problem := self._questions.problem_of(reply):
+            return self._on_step_failed(problem, now)
         self.member_id, self.generation = reply.member_id, reply.generation
         self.protocol, self.state = reply.protocol, State.SYNCING
         self.requests.beat_next(now + self._options.heartbeat_seconds)

@@ -347,7 +347,9 @@ def _is_sound(file: File, found: FoundBatch, read: ReadBytes = read_waiting) -> 
 LOG_SUFFIX = ".log"
 # Batch starts that a segment caches, some 50 KB; the cache is cleared when it is full.
 KNOWN_STARTS_MAX = 512
-TAG_SETS_MAX = 200  # of one segment, that are remembered: some 20 KB
+# Of the tag sets of one segment that are remembered, some 30 KB in memory; each tag costs more than
+# its characters.
+TAG_CHARS_MAX, TAG_COST = 16_000, 50
 # Index entries in memory: 1 MiB of log at the default interval, one write instead of 256.
 PENDING_ENTRIES_MAX = 256
 
@@ -358,11 +360,10 @@ def log_path(folder: Path, base_offset: int) -> Path:
 
 class SeenTags(NamedTuple):
     """The tag sets of all batches at offsets [start_offset, end_offset) of a segment, each of which
-    could be left out; `leader_epoch`: of the last one."""
+    could be left out."""
 
     start_offset: int
     end_offset: int
-    leader_epoch: int
     tag_sets: frozenset[tuple[str, ...]]
 
 
@@ -634,12 +635,12 @@ class Segment:
         """A reader has met these; what follows from the segment's beginning on is put together, so
         that the next reader can pass over the segment as a whole. Kept in memory only: the first
         reader after a start looks again."""
-        before = self._seen_tags or SeenTags(self.base_offset, self.base_offset, -1, frozenset())
+        before = self._seen_tags or SeenTags(self.base_offset, self.base_offset, frozenset())
         if seen.start_offset <= before.end_offset < seen.end_offset:
             tag_sets = before.tag_sets | seen.tag_sets
             # Too many to be of use: such segments are walked each time.
-            if len(tag_sets) <= TAG_SETS_MAX:
-                self._seen_tags = seen._replace(start_offset=self.base_offset, tag_sets=tag_sets)
+            if sum(len(tag) + TAG_COST for tags in tag_sets for tag in tags) <= TAG_CHARS_MAX:
+                self._seen_tags = SeenTags(self.base_offset, seen.end_offset, tag_sets)
 
     # -- cutting ---------------------------------------------------------------------------
 

@@ -91,7 +91,7 @@ class JoinedMember(Body, frozen=True):
 
 class JoinGroupReply(Body, frozen=True):
     """`members` is filled in for the leader only. With MEMBER_ID_REQUIRED, `member_id` is the one
-    to join with.
+    to join with. `keeps_filter`: the coordinator knows filters of groups, and has compared it.
     """
 
     error: ErrorNumber = ErrorCode.NONE
@@ -102,6 +102,7 @@ class JoinGroupReply(Body, frozen=True):
     member_id: MemberId = ""
     members: Annotated[tuple[JoinedMember, ...], Meta(max_length=MEMBERS_MAX)] = ()
     must_sync_anew: bool = True  # False: a static member is back, and keeps its assignment
+    keeps_filter: bool = False
 
 
 class JoinGroup(Request, frozen=True):

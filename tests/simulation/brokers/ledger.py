@@ -104,7 +104,7 @@ class PartitionLedger:
     Attributes:
         stands: what is at which offset for ever.
         empty: where nothing of users is, and who says so: control batches are stepped over.
-    passed_over: what consumers with a filter were not given: from, to, filter, who.
+        passed_over: what consumers with a filter were not given: from, to, filter, who.
         deleted_to: a client has requested to delete everything before.
         expires: the topic forgets by itself.
         predecessor: of the topic that had the same name before.

@@ -8,23 +8,28 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from raftmq.broker.requests import fetched_records
+from raftmq.broker.requests import fetched_records, record_readers
+from raftmq.broker.requests.fetched_records import LOOK_UNITS
+from raftmq.broker.requests.record_readers import FilteredRecords
 from raftmq.client.consumer.completed_fetches import CompletedFetch
 from raftmq.client.consumer.fetch_response import Expected, check_answer
 from raftmq.errors import ErrorCode, InvalidRequest
 from raftmq.model import RecordFormat
+from raftmq.partition.filtered_read import BATCH_UNITS
 from raftmq.tag_filter import parse
 from raftmq.wire.batch.records import encode_batch
 from raftmq.wire.messages.fetch import NEW_SESSION
 from tests.unit.broker.consuming import Parked
 from tests.unit.broker.copying import body_of, payload_of, told_of
-from tests.unit.broker.hosting import settle
+from tests.unit.broker.hosting import TOPIC_ID, settle
 from tests.unit.broker.readers import Reader, reading
 from tests.unit.broker.transacting import end, open_id
 from tests.unit.storage.batches import NOW_MS
 from tests.unit.storage.directories import Disk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trio.testing import MockClock
 
     from raftmq.partition.filtered_read import FilteredSlice
@@ -129,7 +134,7 @@ async def test_a_long_way_without_anything_is_answered(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In turns with other requests, and so many batches at a time; then the reader is told."""
-    monkeypatch.setattr(fetched_records, "LOOK_BATCHES", 4)
+    monkeypatch.setattr(record_readers, "LOOK_UNITS", 36)
     monkeypatch.setattr(fetched_records, "LOOKED_MAX", 20)
     async with reading() as (_, _, replica, reader):
         for _ in range(50):
@@ -155,6 +160,134 @@ async def test_batches_on_the_disk_are_looked_at_in_a_thread(autojump_clock: Moc
         began_at = trio.current_time()
         assert await read_on(reader, 0, "eu") == ([2], 6)
         assert trio.current_time() > began_at
+
+
+async def test_a_slow_disk_holds_up_nobody_for_long(autojump_clock: MockClock) -> None:
+    """3,000 batches at 10 ms each: the request is answered after a tenth of a second and one look,
+    with what another partition has, and the next one goes on where it has come."""
+    disk = Disk()
+    async with reading(partitions=2, run_sync=disk) as (_, node, replica, reader):
+        for _ in range(3_000):
+            append(replica, "us")
+        append(node.replicas.get(TOPIC_ID, 1), "eu")
+        await settle()
+        replica.log.files.cold, disk.seconds = True, 0.64  # type: ignore[attr-defined]
+        began_at = trio.current_time()
+        told = told_of(await reader.ask(0, 0, tags="eu", wait_ms=500))
+        assert trio.current_time() - began_at < 1.0
+        assert told[0].left_out[0].end_offset == 64
+        replica.log.files.cold = False  # type: ignore[attr-defined]
+
+
+async def test_many_partitions_have_one_turn_together(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop looks at so much in one go, of however many partitions."""
+    async with reading(partitions=20) as (_, node, _, reader):
+        for number in range(20):
+            for _ in range(30):
+                append(node.replicas.get(TOPIC_ID, number), "us")
+        await settle()
+        goes: list[int] = []
+        look, begin = node.directory.look_filtered_now, FilteredRecords.begin
+
+        def counted(*arguments: Any, **more: Any) -> FilteredSlice:
+            found = look(*arguments, **more)
+            goes[-1] += found.units
+            return found
+
+        def begin_to_count(self: FilteredRecords) -> None:
+            goes.append(0)
+            begin(self)
+
+        monkeypatch.setattr(node.directory, "look_filtered_now", counted)
+        monkeypatch.setattr(FilteredRecords, "begin", begin_to_count)
+        told = told_of(await reader.ask(*[0] * 20, tags="eu", wait_ms=500))
+        assert max(goes) <= LOOK_UNITS + BATCH_UNITS
+        assert [told[number].left_out[0].end_offset for number in range(20)] == [30] * 20
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_what_is_before_damage_is_answered(autojump_clock: MockClock, is_known: bool) -> None:
+    """Also where a later look meets it, and where it is known: then it is an error, there."""
+    async with reading() as (_, _, replica, reader):
+        append(replica, "eu")
+        for _ in range(70):
+            append(replica, "us")
+        await settle()
+        position = replica.log.active.locate(68).position
+        replica.log.active._known.clear()
+        replica.log.active.file.write(position + 16, [b"\x09"])
+        for _ in range(3 if is_known else 1):
+            assert await read_on(reader, 0, "eu") == ([0], 68)
+            refused = await reader.told(68, tags="eu")
+            assert refused.error == ErrorCode.CORRUPT_MESSAGE
+            await trio.sleep(60)
+
+
+async def test_nothing_is_kept_of_what_was_answered(autojump_clock: MockClock) -> None:
+    """A session would hold its bytes, and the files of deleted segments, until its next request."""
+    async with reading() as (_, _, replica, reader):
+        for _ in range(20):
+            append(replica, "eu", "us", size=3_000)
+        await settle()
+        reply = await reader.ask(0, session=(0, NEW_SESSION), tags="eu")
+        session = reader._requests.sessions._sessions[body_of(reply).session_id]
+        assert [one.looked for one in session.partitions.values()] == [None]
+
+
+class Gates:
+    """A worker thread, which goes on when its caller is cancelled."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.waiting: list[trio.Event] = []
+
+    async def __call__(self, function: Callable[[], Any]) -> Any:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self.is_on:
+            gate = trio.Event()
+            self.waiting.append(gate)
+            with trio.CancelScope(shield=True):
+                await gate.wait()
+        return function()
+
+
+async def test_a_superseded_look_touches_nothing(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread cannot be cancelled; what it finds must not go into the next request, which would
+    hand out what was aborted."""
+    monkeypatch.setattr(record_readers, "LOOK_UNITS", 36)
+    for first in (0, 1):  # which of the two threads ends first
+        gates = Gates()
+        async with reading(run_sync=gates) as (cluster, _, replica, reader):
+            reply = await reader.ask(0, session=(0, NEW_SESSION), tags="!us")
+            session_id = body_of(reply).session_id
+            for _ in range(4):
+                append(replica, "eu", size=1000)
+            producer = await open_id(cluster)
+            producer.send(replica)
+            await end(cluster, producer, is_commit=False)
+            for _ in range(6):
+                append(replica, "eu", size=1000)
+            await settle()
+            gates.is_on = replica.log.files.cold = True  # type: ignore[attr-defined]
+            asked = [Parked(), Parked()]
+            async with trio.open_nursery() as nursery:
+                for number, parked in enumerate(asked, 1):
+                    ask = reader.ask(session=(session_id, number), tags="!us", bytes_max=9_000)
+                    nursery.start_soon(parked.run, ask)
+                    await trio.sleep(0.001)
+                assert len(gates.waiting) == 2
+                gates.waiting[first].set()
+                await trio.sleep(0.001)
+                gates.is_on = False
+                for gate in gates.waiting:
+                    gate.set()
+            offsets, end_offset = read(asked[1].replies[0], 0, "!us")
+            assert offsets == [one for one in (0, 1, 2, 3, 6, 7, 8, 9, 10, 11) if one < end_offset]
+            assert len(offsets) > 4
 
 
 async def test_only_what_is_committed_is_passed_over(autojump_clock: MockClock) -> None:
@@ -214,7 +347,7 @@ async def test_everything_that_passes_from_everywhere(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Random batches and transactions, read in pieces by random limits."""
-    monkeypatch.setattr(fetched_records, "LOOK_BATCHES", 3)
+    monkeypatch.setattr(record_readers, "LOOK_UNITS", 27)
     monkeypatch.setattr(fetched_records, "LOOKED_MAX", 10)
     monkeypatch.setattr(fetched_records, "LEFT_OUT_MAX", 2)
     random, names = Random(seed), ("eu", "us", "eu test", "", "paid us")

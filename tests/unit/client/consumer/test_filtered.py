@@ -162,6 +162,31 @@ def test_a_gap_that_is_not_said_is_damage(
     assert message in str(damage)
 
 
+def test_damage_behind_ranges_is_where_it_is() -> None:
+    """What is said to be left out before a damaged batch is passed over: the leader looks at the
+    batch that is damaged, and not at the one where the answer began."""
+    world, question = started()
+    damaged = bytearray(eu(10, "a"))
+    damaged[-1] ^= 1
+    world.give(question, told(bytes(damaged), left_out=[(0, 4, 0), (4, 10, 0), (11, 14, 0)]))
+    state = world.state(0)
+    assert (state.position, state.fetch_offset, state.error) == (10, 10, None)
+    world.give(ask_again(world), told(bytes(damaged), left_out=[(11, 14, 0)]))
+    assert [asked.offset for asked in world.intake.take_refused()] == [10]
+
+
+def test_ranges_that_follow_each_other_are_one() -> None:
+    """A program that stands still at one record keeps few of them."""
+    world, question = started()
+    world.give(question, told(eu(0, "a"), left_out=[(1, 3, 0)]))
+    for end in range(4, 20):
+        world.give(ask_again(world), told(left_out=[(end - 1, end, 1)]))
+    state = world.state(0)
+    assert len(state.undelivered._pieces) == 2
+    assert (state.position, state.fetch_offset) == (0, 19)
+    assert state.behind(1) == (19, 1)
+
+
 def test_ranges_without_a_filter_mean_nothing() -> None:
     """Who did not ask for a filter takes a gap for damage."""
     world, question = started(tags=None)

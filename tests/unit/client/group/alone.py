@@ -92,7 +92,11 @@ class Alone:
         return self.answer(
             JoinGroup,
             JoinGroupReply(
-                generation=generation, protocol=name, leader=leader, member_id="me", **fields
+                generation=generation,
+                protocol=name,
+                leader=leader,
+                member_id="me",
+                **{"keeps_filter": True, **fields},
             ),
         )
 

@@ -308,6 +308,7 @@ class CoordinatorModel:
             member_id=name,
             members=tuple(members) if name == self.leader else (),
             must_sync_anew=must_sync_anew,
+            keeps_filter=True,
         )
         self.answers.append((known.joining, body))
         known.joining, known.heard_at = None, now

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.client.consumer import options
 from raftmq.errors import (
     InconsistentGroupFilter,
     InconsistentGroupProtocol,
@@ -95,13 +94,10 @@ async def test_no_assignor_in_common(autojump_clock: MockClock) -> None:
         assert first.held == keys(0)
 
 
-async def test_all_members_have_one_filter(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_all_members_have_one_filter(autojump_clock: MockClock) -> None:
     """Who has another one is told so at once, and the others hear nothing of it; when they have
     left it may begin. A12.1.
     """
-    monkeypatch.delitem(options._LATER, "tags", raising=False)
     async with grouped(2, level=FeatureLevel.TAGS) as here:
         first = here.begin("a", tags="paid & (eu | us)")
         second = here.begin("b", tags="us & paid | eu & paid")
@@ -124,11 +120,8 @@ async def test_all_members_have_one_filter(
         assert here.saved().tags == "test"
 
 
-async def test_a_filter_waits_for_the_last_broker(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_filter_waits_for_the_last_broker(autojump_clock: MockClock) -> None:
     """One of an older version would not keep it: the program is told which. A12.1."""
-    monkeypatch.delitem(options._LATER, "tags", raising=False)
     async with grouped(1) as here:
         with trio.fail_after(2.0), pytest.raises(UnsupportedVersion, match=r"brokers \[1, 2, 3\]"):
             async with here.consumer("a", tags="eu") as c:

@@ -20,6 +20,7 @@ from raftmq.errors import (
     InvalidRequest,
     RemoteProtocolError,
     Unreachable,
+    UnsupportedVersion,
     error_for,
 )
 from raftmq.tag_filter import parse
@@ -66,6 +67,23 @@ def test_a_member_says_its_filter_each_time() -> None:
     me.sync("a0")
     me.do(me.membership.subscribe, "ab")
     assert (me.request.tags, me.request.member_id) == (told, "me")
+
+
+def test_a_coordinator_that_knows_no_filters() -> None:
+    """Of a version before: it has not compared the filter, so others may commit over what this
+    member wants. Without a filter nothing is asked of it. A12.1."""
+    me = Alone(tag_filter=parse("paid"))
+    me.start()
+    me.answer(JoinGroup, JoinGroupReply(error=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"))
+    effects = me.join(keeps_filter=False)
+    [failed] = [one for one in effects if isinstance(one, Fail)]
+    assert isinstance(failed.error, UnsupportedVersion)
+    assert "upgrade all brokers" in str(failed.error)
+    other = Alone()
+    other.start()
+    other.answer(JoinGroup, JoinGroupReply(error=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"))
+    other.join(keeps_filter=False)
+    assert other.membership.state is State.SYNCING
 
 
 def test_it_joins_in_two_steps() -> None:
