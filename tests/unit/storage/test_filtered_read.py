@@ -147,7 +147,7 @@ def test_work_is_counted_in_tag_sets_and_terms() -> None:
     asked = parse(
         " | ".join(f"a{n} & " + " & ".join(f"!b{n}{m}" for m in range(15)) for n in range(16))
     )
-    for verdicts, count in ((Verdicts(EU), 4), (Verdicts(asked), 1)):
+    for verdicts, count in ((Verdicts(EU), 5), (Verdicts(asked), 1)):
         limits = FilterLimits(1 << 20, 576, 99)
         found = plan_filtered(log, 0, verdicts, limits).find()
         assert found.batch_count == count
