@@ -8,40 +8,37 @@ add up to exactly the batch that the directory stands in.
 
 The map is msgpack of at most NESTING_MAX levels. Unknown keys from 128 on are ignored and those
 below refused, so that a later version can add both hints and what an older reader must not
-overlook (decision 0008). A named producer's digest and generation have keys 128 and 129, the CRC of
-the head key 130 (`head`). They stand first, in this order and at full width, so that their places
-are fixed. Tags are a sorted list, empty for untagged records; nil marks the mixed chunk, whose
-records carry their own.
+overlook (decision 0008). Keys at fixed places stand before the chunks (`fixed_keys`), the deltas of
+records that are left out of a delivery behind them. Tags are a sorted list, empty for untagged
+records; nil marks the mixed chunk, whose records carry their own.
 """
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
 from raftmq.model import TAG_BYTES_MAX, Compression
 from raftmq.wire.batch.compression import codec_of
-from raftmq.wire.batch.header import (
-    BATCH_BYTES_MAX,
-    COLUMNS_BIT,
-    CRC_START,
-    DIGEST_MAX,
-    GENERATION_MAX,
-    HEADER_SIZE,
-    RECORDS_MAX,
-    Account,
-    BatchHeader,
-    BytesOrigin,
+from raftmq.wire.batch.fixed_keys import (
+    CHUNKS_KEY,
+    FIXMAP,
+    FIXMAP_END,
+    LENGTH,
+    FixedKeys,
+    entries_at,
+    pack_fixed_keys,
+    read_fixed_keys,
 )
+from raftmq.wire.batch.header import BATCH_BYTES_MAX, HEADER_SIZE, RECORDS_MAX, BytesOrigin
 from raftmq.wire.nesting import Decoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from raftmq.errors import CorruptRecord
-    from raftmq.wire.batch.header import Buffer
+    from raftmq.wire.batch.header import Account, BatchHeader, Buffer
 
 Tags = tuple[str, ...]
 
@@ -50,28 +47,9 @@ Tags = tuple[str, ...]
 TAGGED_CHUNKS_MAX = 64
 TAGS_MAX = 16  # of one record; with TAG_BYTES_MAX 4 KB, as each chunk's directory entry holds them
 DIRECTORY_BYTES_MAX = 512 << 10  # about twice the largest one that can be written
-# Of the map: the list of chunks.
-CHUNKS_KEY = 0
 # See the top: hints, which an older reader may overlook.
 IGNORED_KEYS_START = 128
-DIGEST_KEY, GENERATION_KEY, CHECK_KEY = 128, 129, 130
-
-LENGTH = Struct(">I")
-_FIXMAP, _FIXMAP_END = 0x80, 0x90
-_ONLY_CHUNKS = bytes([_FIXMAP + 1, CHUNKS_KEY])
-# Entries of the map, markers, digest, markers, generation, what comes next.
-_ACCOUNT = Struct(">B3sI3sQ3s")
-_UINT8, _UINT32, _UINT64 = 0xCC, 0xCE, 0xCF
-_BEFORE_DIGEST = bytes([_UINT8, DIGEST_KEY, _UINT32])
-_BEFORE_GENERATION = bytes([_UINT8, GENERATION_KEY, _UINT64])
-_BEFORE_CHECK = bytes([_UINT8, CHECK_KEY, _UINT32])
-_DIRECTORY_START = HEADER_SIZE + LENGTH.size  # of its map, in the batch
-ACCOUNT_END = _DIRECTORY_START + _ACCOUNT.size  # bytes of a batch to read for an account
-# How nearly every directory begins; then come the CRC and the key of the chunks.
-_CHECK_FIRST = bytes([_FIXMAP + 2, *_BEFORE_CHECK])
-_CHECK_FIRST_END = len(_CHECK_FIRST) + 4 + 1
-_CHECK_FOURTH = _FIXMAP + 4, _BEFORE_CHECK  # of an account
-_COLUMNS = COLUMNS_BIT >> 8  # in the first byte of the attributes
+LEFT_OUT_KEY = 134
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=RECORDS_MAX)]
 _Bytes = Annotated[int, msgspec.Meta(ge=1, le=BATCH_BYTES_MAX)]
@@ -103,69 +81,76 @@ _MAP = Decoder[dict[int, msgspec.Raw]](dict[int, msgspec.Raw])
 _ENTRIES = msgspec.msgpack.Decoder(
     Annotated[list[ChunkEntry], msgspec.Meta(min_length=1, max_length=TAGGED_CHUNKS_MAX + 1)]
 )
+_Delta = Annotated[int, msgspec.Meta(ge=0, lt=RECORDS_MAX)]
+_LEFT_OUT = msgspec.msgpack.Decoder(
+    Annotated[tuple[_Delta, ...], msgspec.Meta(min_length=1, max_length=RECORDS_MAX)]
+)
 
 
 def encode_directory(
-    entries: Sequence[ChunkEntry], account: Account | None = None, *, has_check: bool = True
+    entries: Sequence[ChunkEntry],
+    account: Account | None = None,
+    *,
+    has_check: bool = True,
+    due_ms: int | None = None,
 ) -> bytes:
     """The directory with its length in front. `account`: of a named producer. With `has_check`
     there is room for the CRC of the head, which `seal_batch` writes."""
-    chunks = _ENCODER.encode({CHUNKS_KEY: entries})[1:]
-    said = b""
-    if account is not None:
-        generation, digest, _ = account  # the partition count stands in the fence only
-        assert 0 <= digest <= DIGEST_MAX, digest
-        assert 0 <= generation <= GENERATION_MAX, generation
-        said = b"".join(
-            (_BEFORE_DIGEST, LENGTH.pack(digest), _BEFORE_GENERATION, generation.to_bytes(8, "big"))
-        )
-    count = _FIXMAP + 1 + 2 * (account is not None) + has_check
-    check = _BEFORE_CHECK + bytes(4) if has_check else b""
-    encoded = b"".join((bytes((count,)), said, check, chunks))
+    before = pack_fixed_keys(account, has_check=has_check, due_ms=due_ms)
+    encoded = before + _ENCODER.encode({CHUNKS_KEY: entries})[1:]
     return LENGTH.pack(len(encoded)) + encoded
 
 
-def read_account(buffer: Buffer, position: int, header: BatchHeader) -> Account | None:
-    """The account of a named producer in the columns batch at `position`, if it has one.
+class SplitDirectory(NamedTuple):
+    """A directory whose entries are not decoded.
 
-    Needs only `ACCOUNT_END` bytes of the batch; `read_directory` checks the whole directory.
+    Attributes:
+        keys: those at fixed places; None: they mean nothing.
+        entries: the value of key 0.
+        left_out: deltas of the records that are cancelled.
     """
-    # Kafka's encoding has no directory.
-    if not header.is_columns or min(header.size, len(buffer) - position) < ACCOUNT_END:
-        return None
-    return _account_at(buffer, position + _DIRECTORY_START)
+
+    keys: FixedKeys | None
+    entries: Buffer
+    left_out: tuple[int, ...]
+    chunks_position: int
 
 
-def _account_at(buffer: Buffer, position: int) -> Account | None:
-    count, before, digest, between, generation, following = _ACCOUNT.unpack_from(buffer, position)
-    is_ours = (
-        following[0] == CHUNKS_KEY if count == _FIXMAP + 3 else (count, following) == _CHECK_FOURTH
+def split_directory(
+    buffer: Buffer, position: int, header: BatchHeader, *, where: str = ""
+) -> SplitDirectory:
+    """
+    Raises:
+        CorruptRecord: it is malformed.
+    """
+    try:
+        packed, chunks_position = _find_directory(buffer, position, header)
+        keys = read_fixed_keys(packed)
+        if keys is None or not keys.more:
+            return SplitDirectory(keys, _packed_entries(packed), (), chunks_position)
+        fields = _fields(packed)
+        left_out = fields.get(LEFT_OUT_KEY)
+        deltas = () if left_out is None else _LEFT_OUT.decode(left_out)
+        return SplitDirectory(keys, fields[CHUNKS_KEY], deltas, chunks_position)
+    except ValueError as error:  # msgspec's errors are ValueErrors
+        raise _corrupt(str(error), position, where) from error
+
+
+def join_directory(
+    entries: Buffer,
+    left_out: Sequence[int],
+    *,
+    due_ms: int,
+    delivers: int | None = None,
+    copy_of: tuple[int, int] | None = None,
+) -> bytes:
+    """The directory of a delivery or a copy, with its length in front; see `encode_directory`."""
+    behind = _ENCODER.encode({LEFT_OUT_KEY: left_out})[1:] if left_out else b""
+    before = pack_fixed_keys(
+        due_ms=due_ms, delivers=delivers, copy_of=copy_of, more=1 if left_out else 0
     )
-    # Else not written by our encoder: keys in another place are ignored.
-    if not is_ours or (before, between) != (_BEFORE_DIGEST, _BEFORE_GENERATION):
-        return None
-    return Account(generation, digest) if generation <= GENERATION_MAX else None
-
-
-def check_position(buffer: Buffer, position: int) -> int | None:
-    """Where the CRC of the head stands in the batch at `position`; None: it has none. Needs no more
-    bytes of it than its head has."""
-    start, view = position + _DIRECTORY_START, memoryview(buffer)
-    if len(view) - start < _CHECK_FIRST_END or not view[position + CRC_START] & _COLUMNS:
-        return None
-    (length,) = LENGTH.unpack_from(buffer, position + HEADER_SIZE)
-    at = _check_at(view[start : start + length])
-    return None if at is None else start + at
-
-
-def _check_at(packed: memoryview) -> int | None:
-    """The same in the map of a directory."""
-    if packed[: len(_CHECK_FIRST)] == _CHECK_FIRST and len(packed) >= _CHECK_FIRST_END:
-        return len(_CHECK_FIRST)
-    at = _ACCOUNT.size  # behind what comes before the CRC
-    if len(packed) <= at + 4 or packed[0] != _FIXMAP + 4 or _account_at(packed, 0) is None:
-        return None
-    return at
+    encoded = b"".join((before, bytes([CHUNKS_KEY]), entries, behind))
+    return LENGTH.pack(len(encoded)) + encoded
 
 
 def read_directory(
@@ -218,23 +203,20 @@ def _find_directory(buffer: Buffer, position: int, header: BatchHeader) -> tuple
 
 def _packed_entries(packed: memoryview) -> Buffer:
     """The value of key 0."""
-    # Written by our encoder, as almost all: nothing to decode. First without any other key.
-    if packed[:2] == _ONLY_CHUNKS:
-        return packed[2:]
-    if (at := _check_at(packed)) is not None and packed[at + 4] == CHUNKS_KEY:
-        return packed[at + 5 :]
-    is_account = len(packed) >= _ACCOUNT.size and packed[0] == _FIXMAP + 3
-    if is_account and _account_at(packed, 0) is not None:
-        return packed[_ACCOUNT.size - len(_BEFORE_CHECK) + 1 :]
-    if not packed or not _FIXMAP <= packed[0] < _FIXMAP_END:
+    at = entries_at(packed)  # of what our encoders write nearly always
+    return _fields(packed)[CHUNKS_KEY] if at is None else packed[at:]
+
+
+def _fields(packed: memoryview) -> dict[int, msgspec.Raw]:
+    if not packed or not FIXMAP <= packed[0] < FIXMAP_END:
         raise ValueError("not a map of at most 15 entries")
     fields = _MAP.decode(packed)
-    if len(fields) != packed[0] - _FIXMAP:  # two readers might take different ones
+    if len(fields) != packed[0] - FIXMAP:  # two readers might take different ones
         raise ValueError("a key occurs twice")
     unknown = [key for key in fields if key != CHUNKS_KEY and key < IGNORED_KEYS_START]
     if unknown or CHUNKS_KEY not in fields:  # below 128: what this version must understand
         raise ValueError(f"unknown keys {unknown}" if unknown else "no chunks")
-    return fields[CHUNKS_KEY]
+    return fields
 
 
 def _problem_of_sums(entries: list[ChunkEntry], record_count: int, room: int) -> str:

@@ -18,13 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from crc32c import crc32c
 
 from raftmq.errors import CorruptRecord, UnsupportedCompression
-from raftmq.wire.batch.directory import (
-    DIRECTORY_BYTES_MAX,
-    LENGTH,
-    check_position,
-    read_directory,
-    read_entries,
-)
+from raftmq.wire.batch.directory import DIRECTORY_BYTES_MAX, read_directory, read_entries
+from raftmq.wire.batch.fixed_keys import LENGTH, check_position
 from raftmq.wire.batch.header import (
     CRC_START,
     HEADER,
@@ -75,6 +70,12 @@ def _head_crc(buffer: Buffer, position: int, check: int, chunks_position: int) -
     return crc32c(view[check + _CHECK.size : chunks_position], crc32c(_ZERO, before))
 
 
+def is_head_sound(buffer: Buffer, position: int, check: int, chunks_position: int) -> bool:
+    """Whether the CRC of the head of the batch at `position`, which stands at `check`, is right."""
+    computed = _head_crc(buffer, position, check, chunks_position)
+    return _CHECK.unpack_from(buffer, check) == (computed,)
+
+
 def head_length(buffer: Buffer, position: int, header: BatchHeader) -> int:
     """Bytes of header and directory of the columns batch at `position`, of which the first
     HEADER_SIZE + 4 must be in `buffer`; 0: it has no directory of a possible length."""
@@ -95,8 +96,8 @@ def believed_directory(buffer: Buffer, position: int, header: BatchHeader) -> Di
         directory = read_directory(buffer, position, header)
     except (CorruptRecord, UnsupportedCompression):
         return None
-    computed = _head_crc(buffer, position, check, directory.chunks_position)
-    return directory if _CHECK.unpack_from(buffer, check) == (computed,) else None
+    is_sound = is_head_sound(buffer, position, check, directory.chunks_position)
+    return directory if is_sound else None
 
 
 # -- Partial batches ------------------------------------------------------------------------------
@@ -182,5 +183,5 @@ def _problem_of_bytes(buffer: Buffer, position: int, shown: BatchHeader) -> str:
     check = check_position(buffer, position) if length else None
     if check is None:
         return "it has no head that can be checked"
-    computed = _head_crc(buffer, position, check, position + length)
-    return "" if _CHECK.unpack_from(buffer, check) == (computed,) else "its head's CRC-32C is wrong"
+    is_sound = is_head_sound(buffer, position, check, position + length)
+    return "" if is_sound else "its head's CRC-32C is wrong"

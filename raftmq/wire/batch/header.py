@@ -18,7 +18,7 @@ header to header. Never decodes the records behind a header.
     57  record count           i32
 
 Batch length counts the bytes after itself. Source of the layout:
-https://kafka.apache.org/documentation/#recordbatch (bit 14 is raftmq's: docs/PROTOCOL.md).
+https://kafka.apache.org/documentation/#recordbatch (bits 13 and 14 are raftmq's: docs/PROTOCOL.md).
 """
 
 from __future__ import annotations
@@ -54,18 +54,22 @@ _LENGTH = Struct(">i")
 _LENGTH_POSITION = 8
 _CRC = Struct(">I")
 _CRC_POSITION = 17
+NO_LEADER_EPOCH = -1  # until the leader writes its own
 _PRODUCER = Struct(">qhi")
 _PRODUCER_POSITION = 43
 
-# Attribute bits: Kafka's, but for COLUMNS_BIT, which Kafka does not use.
+# Attribute bits: Kafka's, but for SCHEDULED_BIT and COLUMNS_BIT, which Kafka does not use.
 COMPRESSION_BITS = 0b111
 TIMESTAMP_TYPE_BIT = 1 << 3
 TRANSACTIONAL_BIT = 1 << 4
 CONTROL_BIT = 1 << 5
 MARKER_BITS = TRANSACTIONAL_BIT | CONTROL_BIT
+SCHEDULED_BIT = 1 << 13
 COLUMNS_BIT = 1 << 14
-# Any other bit is refused.
+# Any other bit is refused; SCHEDULED_BIT by all who do not say that they know it, so that no log
+# takes such a batch, and no reader hands one out.
 KNOWN_BITS = COMPRESSION_BITS | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | COLUMNS_BIT
+BITS_WITH_SCHEDULED = KNOWN_BITS | SCHEDULED_BIT
 
 
 class BatchHeader(NamedTuple):
@@ -119,9 +123,17 @@ class BatchHeader(NamedTuple):
     def is_columns(self) -> bool:
         return bool(self.attributes & COLUMNS_BIT)
 
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether readers get it only when it is due, as a delivery."""
+        return bool(self.attributes & SCHEDULED_BIT)
 
-def read_header(buffer: Buffer, position: int = 0, *, where: str = "") -> BatchHeader:
+
+def read_header(
+    buffer: Buffer, position: int = 0, *, where: str = "", known_bits: int = KNOWN_BITS
+) -> BatchHeader:
     """Decode and check the header at `position`; the batch may reach beyond `buffer`.
+    `known_bits`: attributes that it may have.
 
     Raises:
         CorruptRecord: too few bytes, or a field that no batch can have.
@@ -129,13 +141,13 @@ def read_header(buffer: Buffer, position: int = 0, *, where: str = "") -> BatchH
     if position < 0 or len(buffer) - position < HEADER_SIZE:
         raise CorruptRecord("shorter than a batch header", position=position, where=where)
     header = BatchHeader(*HEADER.unpack_from(buffer, position))
-    problem = _problem_of(header)
+    problem = _problem_of(header, known_bits)
     if problem:
         raise CorruptRecord(problem, position=position, where=where)
     return header
 
 
-def _problem_of(header: BatchHeader) -> str:
+def _problem_of(header: BatchHeader, known_bits: int) -> str:
     """What makes this header impossible, or an empty string."""
     if header.magic != MAGIC:
         return f"magic {header.magic}, expected {MAGIC}"
@@ -148,8 +160,16 @@ def _problem_of(header: BatchHeader) -> str:
         return f"last offset delta {header.last_offset_delta} for {header.record_count} records"
     if header.base_offset < 0 or header.leader_epoch < -1:
         return f"base offset {header.base_offset}, leader epoch {header.leader_epoch}"
-    if header.attributes & ~KNOWN_BITS:  # of a later version: the records would be misread
-        return f"unknown attribute bits {header.attributes & ~KNOWN_BITS & 0xFFFF:#06x}"
+    if header.attributes & ~KNOWN_BITS:
+        return _problem_of_bits(header.attributes, known_bits)
+    return ""
+
+
+def _problem_of_bits(attributes: int, known_bits: int) -> str:
+    if attributes & ~known_bits:  # of a later version: the records would be misread
+        return f"unknown attribute bits {attributes & ~known_bits & 0xFFFF:#06x}"
+    if attributes & (COLUMNS_BIT | CONTROL_BIT) != COLUMNS_BIT:
+        return "scheduled, and not a batch of columns with records"
     return ""
 
 
@@ -158,13 +178,15 @@ def compute_crc(batch: Buffer) -> int:
     return crc32c(memoryview(batch)[CRC_START:])
 
 
-def check_batch(buffer: Buffer, position: int = 0, *, where: str = "") -> BatchHeader:
+def check_batch(
+    buffer: Buffer, position: int = 0, *, where: str = "", known_bits: int = KNOWN_BITS
+) -> BatchHeader:
     """Check header, length and CRC of the batch at `position`, which must lie whole in `buffer`.
 
     Raises:
         CorruptRecord: names which of them is wrong.
     """
-    header = read_header(buffer, position, where=where)
+    header = read_header(buffer, position, where=where, known_bits=known_bits)
     end = position + header.size
     if end > len(buffer):  # a torn write, or a cut slice
         missing = end - len(buffer)

@@ -38,7 +38,8 @@ from raftmq.wire.batch.control import (
     pack_marker,
     read_control,
 )
-from raftmq.wire.batch.directory import ACCOUNT_END, Tags, read_account, read_directory
+from raftmq.wire.batch.directory import Tags, read_directory
+from raftmq.wire.batch.fixed_keys import ACCOUNT_END, read_account
 from raftmq.wire.batch.head import is_partial, passes, seal_batch
 from raftmq.wire.batch.header import (
     BATCH_BYTES_MAX,

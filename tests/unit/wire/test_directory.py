@@ -10,7 +10,7 @@ import pytest
 
 from raftmq.errors import CorruptRecord, InvalidRecord
 from raftmq.model import Compression, RecordFormat
-from raftmq.wire.batch.directory import ACCOUNT_END, check_position, read_account
+from raftmq.wire.batch.fixed_keys import ACCOUNT_END, check_position, read_account
 from raftmq.wire.batch.header import (
     COLUMNS_BIT,
     CONTROL_BIT,

@@ -7,7 +7,7 @@ import pytest
 from raftmq.errors import CorruptRecord
 from raftmq.model import Compression, RecordFormat
 from raftmq.wire.batch.control import ControlType
-from raftmq.wire.batch.directory import ACCOUNT_END
+from raftmq.wire.batch.fixed_keys import ACCOUNT_END
 from raftmq.wire.batch.head import renumbered
 from raftmq.wire.batch.header import (
     CONTROL_BIT,

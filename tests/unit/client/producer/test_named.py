@@ -26,7 +26,7 @@ from raftmq.errors import (
     UnknownProducerId,
 )
 from raftmq.model import Compression
-from raftmq.wire.batch.directory import read_account
+from raftmq.wire.batch.fixed_keys import read_account
 from raftmq.wire.batch.header import Account, check_batch
 from raftmq.wire.batch.records import RecordBatch
 
