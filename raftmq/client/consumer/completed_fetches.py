@@ -83,8 +83,7 @@ class CompletedFetch:
             CorruptRecord, UnsupportedCompression: it cannot be decoded.
         """
         assert not self.is_passed_over, "no record of it is for the program"
-        # A filter may have left fewer than the header counts.
-        count = self.header.record_count if self._asked is None else self.batch.header.record_count
+        count = self.batch.header.record_count  # the header may count some that are left out
         start = 0
         # The fetch began within the batch, or part was handed out
         if count and position > self.base_offset:

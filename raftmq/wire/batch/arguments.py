@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar, cast
 import msgspec
 
 from raftmq.errors import InvalidRecord
+from raftmq.model import RecordFormat
 from raftmq.wire.batch.columns import (
     INT32_MAX,
     INT64_MAX,
@@ -97,6 +98,18 @@ def check_lengths(values: Sequence[object], **columns: Sequence[object] | None) 
         if column is not None and len(column) != count:
             raise InvalidRecord(f"{len(column)} {name} for {count} values")
     return count
+
+
+def check_due(
+    due_ms: int, record_format: RecordFormat, offset_deltas: Sequence[int] | None
+) -> None:
+    """Whether such records can be scheduled for that moment."""
+    if record_format is not RecordFormat.COLUMNS:
+        raise InvalidRecord("record_format is KAFKA, which has no place for a due time")
+    if offset_deltas is not None:
+        raise InvalidRecord("a scheduled batch must have offsets without gaps")
+    if not 0 <= due_ms <= INT64_MAX:
+        raise InvalidRecord(f"due_ms is {due_ms}, allowed 0 to {INT64_MAX}")
 
 
 def check_values(values: Sequence[object]) -> Sequence[Value] | None:

@@ -42,6 +42,7 @@ def encode_chunks(
     account: Account | None = None,
     *,
     has_check: bool = True,
+    due_ms: int | None = None,
 ) -> list[bytes]:
     """Directory and chunks, as pieces to be joined."""
     entries: list[ChunkEntry] = []
@@ -55,7 +56,8 @@ def encode_chunks(
         stored, length = _compressed(encode_chunk(columns), codec)
         entries.append(_entry(chosen.record_count, stored, length, tags))
         pieces += stored
-    return [encode_directory(entries, account, has_check=has_check), *pieces]
+    directory = encode_directory(entries, account, has_check=has_check, due_ms=due_ms)
+    return [directory, *pieces]
 
 
 def _deal_out(records: CheckedRecords) -> list[tuple[Tags | None, list[int] | None]]:
@@ -89,7 +91,7 @@ def _choose(records: CheckedRecords, indexes: list[int]) -> CheckedRecords:
     )
 
 
-def _pick(column: Sequence[Item] | None, indexes: list[int]) -> list[Item] | None:
+def _pick(column: Sequence[Item] | None, indexes: Sequence[int]) -> list[Item] | None:
     return None if column is None else [column[index] for index in indexes]
 
 
@@ -115,23 +117,29 @@ def _entry(count: int, stored: list[bytes], length: int, tags: Tags | None) -> C
     return ChunkEntry(count, sum(map(len, stored)), crc, length, tags)
 
 
-def pick_tagged(chunk: Chunk, asked: TagFilter) -> Chunk | None:
-    """Those records of the mixed chunk that the filter lets pass; None: no record does.
+def pick_records(chunk: Chunk, asked: TagFilter | None, left_out: frozenset[int]) -> Chunk | None:
+    """Those records of a chunk that the filter lets pass, where they carry their own tags, and that
+    are not left out, by their deltas; None: no record does.
 
     Raises:
         CorruptRecord: it cannot be decoded.
     """
     count = chunk.entry.record_count
-    indexes = [index for index in range(count) if asked.matches(chunk.tags_at(index))]
+    indexes: Sequence[int] = range(count)
+    if asked is not None and chunk.entry.tags is None:
+        indexes = [index for index in indexes if asked.matches(chunk.tags_at(index))]
+    if left_out:
+        deltas = chunk.opened.offset_deltas
+        indexes = [index for index in indexes if deltas[index] not in left_out]
     if len(indexes) == count:
         return chunk
     return PickedChunk(chunk, indexes) if indexes else None
 
 
 class PickedChunk(Chunk):
-    """Some records of a mixed chunk."""
+    """Some records of a chunk."""
 
-    def __init__(self, chunk: Chunk, indexes: list[int]) -> None:
+    def __init__(self, chunk: Chunk, indexes: Sequence[int]) -> None:
         self._chunk, self._indexes = chunk, indexes
         self.entry = msgspec.structs.replace(chunk.entry, record_count=len(indexes))
 

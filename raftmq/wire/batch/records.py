@@ -27,8 +27,8 @@ from raftmq.model import (
     RecordFormat,
     TimestampType,
 )
-from raftmq.wire.batch.arguments import CheckedRecords, GivenHeaders, check_records
-from raftmq.wire.batch.chunks import ChunkedContents, encode_chunks, pick_tagged
+from raftmq.wire.batch.arguments import CheckedRecords, GivenHeaders, check_due, check_records
+from raftmq.wire.batch.chunks import ChunkedContents, encode_chunks, pick_records
 from raftmq.wire.batch.columns import INT64_MAX, INT64_MIN, Chunk, Key, Shifted, Value
 from raftmq.wire.batch.compression import codec_of, compress, decompress
 from raftmq.wire.batch.control import (
@@ -48,7 +48,10 @@ from raftmq.wire.batch.header import (
     CONTROL_BIT,
     HEADER,
     HEADER_SIZE,
+    KNOWN_BITS,
     MAGIC,
+    NO_LEADER_EPOCH,
+    SCHEDULED_BIT,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     BatchHeader,
@@ -59,6 +62,7 @@ from raftmq.wire.batch.header import (
     read_header,
 )
 from raftmq.wire.batch.kafka_records import KafkaContents, encode_records
+from raftmq.wire.batch.scheduling import read_mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,9 +71,7 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.columns import PackedColumn
     from raftmq.wire.batch.header import Account, BatchHeader, Buffer
     from raftmq.wire.batch.record_headers import Headers
-
-
-NO_LEADER_EPOCH = -1  # until the leader writes its own
+    from raftmq.wire.batch.scheduling import ScheduleMark
 
 
 class Record(NamedTuple):
@@ -109,6 +111,10 @@ class RecordBatch:
 
     The columns `offsets`, `timestamps`, `keys`, `values`, `headers` and `tags` run parallel.
     Touching one for the first time may raise CorruptRecord, or UnsupportedCompression.
+
+    Attributes:
+        header: its record count is that of the columns, without what is left out.
+        mark: of a scheduled batch, a delivery or a copy.
     """
 
     def __init__(
@@ -126,9 +132,14 @@ class RecordBatch:
         self._origin = origin
         self._limits = limits
         self._buffer = memoryview(buffer)
-        self.chunks: Sequence[Chunk] = self._find_chunks(asked) if header.is_columns else ()
-        if asked is not None:
-            self._count_passed(asked)
+        self.chunks: Sequence[Chunk] = ()
+        self.mark: ScheduleMark | None = None
+        if header.is_columns:
+            self.chunks = self._find_chunks(asked)
+            self.mark = read_mark(self._buffer, origin.position, header, where=origin.where)
+        left_out = () if self.mark is None else self.mark.left_out
+        if asked is not None or left_out:
+            self._pick(asked, frozenset(left_out))
 
     @classmethod
     def decode(
@@ -138,14 +149,16 @@ class RecordBatch:
         *,
         limits: DecodeLimits = DecodeLimits(),
         where: str = "",
+        known_bits: int = KNOWN_BITS,
     ) -> RecordBatch:
-        """The batch at `position`, which must lie whole in `buffer`.
+        """The batch at `position`, which must lie whole in `buffer`. `known_bits`: attributes that
+        it may have.
 
         Raises:
             CorruptRecord: header, CRC or directory are wrong.
             UnsupportedCompression: a codec that raftmq does not know.
         """
-        header = check_batch(buffer, position, where=where)
+        header = check_batch(buffer, position, where=where, known_bits=known_bits)
         return cls(buffer, header, BytesOrigin(position, where), limits)
 
     @property
@@ -165,9 +178,20 @@ class RecordBatch:
         if self.header.timestamp_type is TimestampType.LOG_APPEND_TIME:
             # The broker changed the header only; the column still has the producer's times.
             return array("q", [self.header.max_timestamp]) * count
+        return self._given_timestamps
+
+    @property
+    def scheduled_at(self) -> Sequence[int] | None:
+        """When each record of a delivery was made, by its producer, in milliseconds as in
+        `timestamps`, which say when it was delivered; None: it is no delivery."""
+        is_delivery = self.mark is not None and self.mark.delivers is not None
+        return self._given_timestamps if is_delivery else None
+
+    @cached_property
+    def _given_timestamps(self) -> Sequence[int]:
         deltas, base = self._contents.timestamp_deltas, self.header.base_timestamp
         if deltas is None:
-            return array("q", [base]) * count
+            return array("q", [base]) * self.header.record_count
         if not _fits(base, deltas):
             raise self._origin.corrupt("a timestamp of more than 64 bits")
         return Shifted(base, deltas)
@@ -239,16 +263,18 @@ class RecordBatch:
             position += entry.byte_length
         return chunks
 
-    def _count_passed(self, asked: TagFilter) -> None:
-        """Leave out what does not pass of the mixed chunk, or of records that cannot have tags."""
-        count = self.header.record_count if asked.matches(()) else 0
+    def _pick(self, asked: TagFilter | None, left_out: frozenset[int]) -> None:
+        """Leave out what does not pass of the mixed chunk, or of records that cannot have tags; and
+        what is cancelled."""
+        stored = self.header.record_count
         if self.header.is_columns:
-            picked = [
-                pick_tagged(chunk, asked) if chunk.entry.tags is None else chunk
-                for chunk in self.chunks
-            ]
+            picked = [pick_records(chunk, asked, left_out) for chunk in self.chunks]
             self.chunks = [chunk for chunk in picked if chunk is not None]
             count = sum([chunk.entry.record_count for chunk in self.chunks])
+        else:
+            count = stored if asked is None or asked.matches(()) else 0
+        if asked is None and count != stored - len(left_out):  # two chunks claim the same offset
+            raise self._origin.corrupt("the chunks do not have each record that is left out once")
         self.header = self.header._replace(record_count=count)
 
     @cached_property
@@ -290,12 +316,14 @@ def encode_batch(
     transactional: bool = False,
     account: Account | None = None,
     has_check: bool = True,
+    due_ms: int | None = None,
 ) -> bytearray:
     """Encode parallel columns as one batch, whose records have the offsets 0, 1, 2 ...
 
     Timestamps are milliseconds: one for each record, or a single one for all of them.
     `offset_deltas` leaves gaps between the offsets. `account`: of a named producer.
     `has_check`: the CRC of the head, which earlier versions do not expect beside an account.
+    `due_ms`: the batch is scheduled, for that moment.
 
     Raises:
         InvalidRecord: names the column and the index of what cannot be encoded.
@@ -303,6 +331,8 @@ def encode_batch(
         UnsupportedCompression: the codec's package is not installed.
     """
     _check_choices(compression, record_format)
+    if due_ms is not None:
+        check_due(due_ms, record_format, offset_deltas)
     records = check_records(
         values=values,
         keys=keys,
@@ -313,7 +343,9 @@ def encode_batch(
         offset_deltas=offset_deltas,
     )
     attributes = int(compression) | (TRANSACTIONAL_BIT if transactional else 0)
-    pieces = _encode_contents(records, compression, record_format, account, has_check)
+    if due_ms is not None:
+        attributes |= SCHEDULED_BIT
+    pieces = _encode_contents(records, compression, record_format, account, has_check, due_ms)
     if record_format is RecordFormat.COLUMNS:
         attributes |= COLUMNS_BIT
     header = _Fields(
@@ -347,10 +379,11 @@ def _encode_contents(
     record_format: RecordFormat,
     account: Account | None,
     has_check: bool,
+    due_ms: int | None,
 ) -> list[bytes]:
     try:
         if record_format is RecordFormat.COLUMNS:
-            return encode_chunks(records, compression, account, has_check=has_check)
+            return encode_chunks(records, compression, account, has_check=has_check, due_ms=due_ms)
         if account is not None:
             raise InvalidRecord("record_format is KAFKA, which has no place for an account")
         return [compress(compression, encode_records(records))]

@@ -18,18 +18,12 @@ from raftmq.wire.batch.head import (
     head_length,
     is_partial,
     iter_sent,
-    partial_head,
-    passes,
     renumbered,
     seal_batch,
 )
-from raftmq.wire.batch.header import HEADER_SIZE, Account, BytesOrigin, check_batch, read_header
-from raftmq.wire.batch.records import (
-    DecodeLimits,
-    RecordBatch,
-    encode_batch,
-    stamp_log_append_time,
-)
+from raftmq.wire.batch.header import HEADER_SIZE, Account, check_batch, read_header
+from raftmq.wire.batch.records import RecordBatch, encode_batch, stamp_log_append_time
+from tests.unit.wire.partial import read, sent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,28 +38,6 @@ def tagged(tags: Sequence[Sequence[str] | None] = TAGS, **more: object) -> bytea
     values = [b"value %d" % index for index in range(len(tags))]
     stamps = [1000 + index for index in range(len(tags))]
     return encode_batch(values=values, tags=tags, timestamps=stamps, **more)  # type: ignore[arg-type]
-
-
-def sent(batch: bytes | bytearray, asked: TagFilter) -> bytes:
-    """As a broker sends it that leaves out what it may."""
-    header = check_batch(batch)
-    entries, position = read_directory(batch, 0, header)
-    chunks = []
-    for entry in entries:
-        if passes(entry, asked):
-            chunks.append(bytes(batch[position : position + entry.byte_length]))
-        position += entry.byte_length
-    head = bytes(batch[: head_length(batch, 0, header)])
-    return partial_head(head, header, sum(map(len, chunks))) + b"".join(chunks)
-
-
-def read(data: bytes | bytearray, asked: TagFilter) -> list[Record]:
-    records: list[Record] = []
-    for position, _, header in iter_sent(data, asked):
-        batch = RecordBatch(data, header, BytesOrigin(position), DecodeLimits(), asked)
-        if batch.header.record_count:
-            records += batch.records()
-    return records
 
 
 def matching(batch: bytes | bytearray, asked: TagFilter) -> list[Record]:

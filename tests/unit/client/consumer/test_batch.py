@@ -6,8 +6,9 @@ import pytest
 
 from raftmq.client.consumer.batch import BatchPart, ConsumedBatch
 from raftmq.client.consumer.record import ConsumerRecord
-from raftmq.wire.batch.records import RecordBatch
-from tests.unit.client.consumer.pieces import data_at
+from raftmq.wire.batch.records import RecordBatch, encode_batch
+from raftmq.wire.batch.scheduling import delivery_of
+from tests.unit.client.consumer.pieces import data_at, piece, values_of
 
 HEADERS = [[("h", b"1")], [], [("h", None), ("h", b"2")]]
 TAGS = [["x"], None, ["y", "x"]]
@@ -88,3 +89,14 @@ def test_a_batch_of_no_records_is_a_mistake() -> None:
     """Nobody hands one out."""
     with pytest.raises(AssertionError):
         ConsumedBatch("t", 0, [], high_watermark=0)
+
+
+def test_a_delivery_without_the_records_that_are_cancelled() -> None:
+    """What the header counts beside them is not handed out; reading goes on behind all. A12.3."""
+    original = encode_batch(values=[b"a", b"b", b"c", b"d"], timestamp=1000, due_ms=2000)
+    delivery = bytes(delivery_of(original, original_offset=0, now_ms=2000, left_out=[0, 3]))
+    parts = [piece(delivery).part(0, records_max=9)]
+    assert values_of(parts) == ["b", "c"]
+    batch = ConsumedBatch("t", 0, parts, high_watermark=20)
+    assert (len(batch), batch.base_offset, batch.end_offset) == (2, 1, 4)
+    assert values_of([piece(delivery).part(2, records_max=9)]) == ["c"]
