@@ -34,6 +34,7 @@ from raftmq.wire.batch.compression import codec_of, compress, decompress
 from raftmq.wire.batch.control import (
     ControlRecord,
     ControlType,
+    pack_cancel,
     pack_fence,
     pack_marker,
     read_control,
@@ -453,6 +454,22 @@ def encode_fence(
     records = check_records(values=[value], keys=[key], timestamp=timestamp)
     fields = _Fields(
         CONTROL_BIT, base_offset, leader_epoch, producer_id, producer_epoch, next_sequence
+    )
+    return _assemble(fields, records, [encode_records(records)])
+
+
+def encode_cancel(
+    offsets: Sequence[int],
+    *,
+    timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytearray:
+    """The cancel of scheduled records with these offsets, rising, at most CANCELLED_MAX."""
+    key, value = pack_cancel(offsets)
+    records = check_records(values=[value], keys=[key], timestamp=timestamp)
+    fields = _Fields(
+        CONTROL_BIT, base_offset, leader_epoch, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE
     )
     return _assemble(fields, records, [encode_records(records)])
 

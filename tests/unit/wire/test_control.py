@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftmq.errors import CorruptRecord
-from raftmq.wire.batch.control import ControlRecord, ControlType
+from raftmq.wire.batch.control import CANCELLED_MAX, ControlRecord, ControlType
 from raftmq.wire.batch.header import (
     CONTROL_BIT,
     NAMED_FIRST,
@@ -14,7 +14,14 @@ from raftmq.wire.batch.header import (
     read_header,
 )
 from raftmq.wire.batch.kafka_records import encode_record
-from raftmq.wire.batch.records import RecordBatch, encode_control_batch, encode_fence, marker_of
+from raftmq.wire.batch.records import (
+    RecordBatch,
+    account_of,
+    encode_cancel,
+    encode_control_batch,
+    encode_fence,
+    marker_of,
+)
 from tests.unit.wire.batches import with_header
 
 NAMED = NAMED_FIRST + 5
@@ -104,6 +111,55 @@ def test_a_fence_of_impossible_numbers(numbers: str, message: str) -> None:
     """A generation of more than 63 bits, a count of more than 31."""
     with pytest.raises(CorruptRecord, match=message):
         control_of(bytes.fromhex("00000080"), bytes.fromhex("0000" + numbers))
+
+
+def test_a_cancel() -> None:
+    """It names the records that are not to be delivered; of no producer, nor of a transaction.
+
+    A12.2, A12.3.
+    """
+    batch = encode_cancel([5, 7, 1 << 40], timestamp=9, base_offset=1 << 41, leader_epoch=3)
+    decoded = RecordBatch.decode(batch)
+    header, control = decoded.header, decoded.control
+    assert (header.is_control, header.is_transactional, header.record_count) == (True, False, 1)
+    assert header[9:12] == (-1, -1, -1)
+    assert (control.type, control.cancelled) == (ControlType.CANCEL, (5, 7, 1 << 40))
+    assert (control.coordinator_epoch, control.account) == (None, None)
+    assert account_of(batch, 0, header) is None
+    assert marker_of(batch, 0, header) is None
+    assert batch[61:] == bytes.fromhex(
+        "48 00 00 00 08 00000081 34 0000 0000000000000005 0000000000000007 0000010000000000 00"
+    )
+
+
+def test_the_largest_cancel() -> None:
+    """10,000 records, and no more: a program error of the leader. A12.3."""
+    offsets = range(3, 3 + 2 * CANCELLED_MAX, 2)
+    batch = encode_cancel(offsets, timestamp=9)
+    assert RecordBatch.decode(batch).control.cancelled == tuple(offsets)
+    for wrong in (range(CANCELLED_MAX + 1), [], [5, 5], [7, 5], [-1, 5]):
+        with pytest.raises(AssertionError):
+            encode_cancel(wrong, timestamp=9)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("00", "type 129 with a value of 1 bytes"),
+        ("0000", "of no record, or of more than 10000"),
+        ("0000" + "0000000000000005" + "00", "version 0 with a value of 11 bytes"),
+        ("0000" + "00000000000005", "version 0 with a value of 9 bytes"),
+        ("0001" + "0000000000000005", "version 1"),
+        ("0000" + "ffffffffffffffff", "do not rise from 0"),
+        ("0000" + "0000000000000005" * 2, "do not rise from 0"),
+        ("0000" + "0000000000000006" + "0000000000000005", "do not rise from 0"),
+        ("0000" + "0000000000000005" * 10_001, "of no record, or of more than 10000"),
+    ],
+)
+def test_a_cancel_that_is_not_sound(value: str, message: str) -> None:
+    """What settles records is believed in one form only. A12.3."""
+    with pytest.raises(CorruptRecord, match=message):
+        control_of(bytes.fromhex("00000081"), bytes.fromhex(value))
 
 
 @pytest.mark.parametrize("value", [None, b"", b"whatever"])
