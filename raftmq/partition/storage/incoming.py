@@ -21,7 +21,9 @@ from raftmq.errors import (
 )
 from raftmq.model import NO_PRODUCER_ID, RecordFormat, TimestampType
 from raftmq.partition.storage.segment import FoundBatch
+from raftmq.wire.batch.fixed_keys import is_marked
 from raftmq.wire.batch.header import (
+    BITS_WITH_SCHEDULED,
     COLUMNS_BIT,
     CONTROL_BIT,
     HEADER,
@@ -144,25 +146,34 @@ def place_produced(
             now_ms=now_ms,
             admission=admission,
         )
-    except CorruptRecord as error:  # `read_header` calls a batch of too many records corrupt
-        raise _too_many_records(memoryview(buffer), error.position) or error from error
+    except CorruptRecord as error:  # `read_header` calls corrupt what is only not taken
+        raise _not_taken(memoryview(buffer), error.position) or error from error
 
 
-def _too_many_records(buffer: memoryview, position: int | None) -> MessageTooLarge | None:
-    """The error for a sound batch of too many records; None if the batch is corrupt indeed. A
-    producer would send a "corrupt" batch again for ever, a too large one it can split."""
+def _not_taken(buffer: memoryview, position: int | None) -> RaftmqError | None:
+    """The error for a sound batch of too many records, or a scheduled one; None if the batch is
+    corrupt indeed. A producer would send a "corrupt" batch again for ever, a too large one it can
+    split."""
     if position is None or len(buffer) - position < HEADER_SIZE:  # the error names no batch
         return None
     header = BatchHeader._make(HEADER.unpack_from(buffer, position))
     batch = buffer[position : position + header.size]
-    if header.magic != MAGIC or header.record_count <= RECORDS_MAX or len(batch) != header.size:
+    is_scheduled = header.attributes & ~BITS_WITH_SCHEDULED == 0 and header.is_scheduled
+    is_known = header.record_count > RECORDS_MAX or is_scheduled
+    if header.magic != MAGIC or not is_known or len(batch) != header.size:
         return None
     if compute_crc(batch) != header.crc:  # corrupt indeed
         return None
+    if is_scheduled:
+        return _scheduled("scheduled records")
     return MessageTooLarge(
         f"a batch of {header.record_count} records, at most {RECORDS_MAX} are taken: "
         "send smaller batches"
     )
+
+
+def _scheduled(what: str) -> InvalidRecord:
+    return InvalidRecord(f"{what} are not taken yet: no broker delivers them")
 
 
 def _placed(
@@ -200,6 +211,8 @@ def _placed(
             raise _outside(header)
         _check_produced(header, config, kind, now_ms)
         check_structure(view, at, header)
+        if header.attributes & COLUMNS_BIT and is_marked(view, at):
+            raise _scheduled("deliveries, and copies of scheduled records,")
         buffers.append(pack_prefix(header, base_offset=offset, leader_epoch=leader_epoch))
         buffers.append(view[at + PREFIX_SIZE : at + size])
         batches.append(FoundBatch(position, placed))

@@ -19,9 +19,12 @@ from raftmq.partition.producers import Producers
 from raftmq.partition.storage.incoming import Placement, place_produced, place_replicated
 from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.control import ControlType
+from raftmq.wire.batch.head import seal_batch
 from raftmq.wire.batch.header import (
     HEADER,
     HEADER_SIZE,
+    SCHEDULED_BIT,
+    TIMESTAMP_TYPE_BIT,
     BatchHeader,
     iter_batches,
     read_header,
@@ -33,6 +36,7 @@ from raftmq.wire.batch.records import (
     encode_control_batch,
     stamp_log_append_time,
 )
+from raftmq.wire.batch.scheduling import copy_of, delivery_of
 from tests.unit.storage.batches import NOW_MS, batch
 
 if TYPE_CHECKING:
@@ -250,3 +254,59 @@ def test_a_refusal_names_the_limit() -> None:
     with pytest.raises(InvalidTimestamp) as ahead:
         produced(late, TopicConfig(message_timestamp_after_max_ms=1_000))
     assert ahead.value.allowed == NOW_MS + 1_000
+
+
+# -- scheduled records ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", list(TimestampType))
+def test_scheduled_batches_are_not_taken_yet(kind: TimestampType) -> None:
+    """A producer is told so, and that nothing was appended; also behind a batch that is taken. One
+    that is damaged is corrupt. A12.2, A12.3."""
+    config = TopicConfig(message_timestamp_type=kind)
+    sent = batch(b"a") + scheduled()
+    with pytest.raises(InvalidRecord, match="scheduled records are not taken yet") as refused:
+        produced(sent, config)
+    assert refused.value.definite
+    with pytest.raises(CorruptRecord, match="unknown attribute bits 0x2000"):
+        produced(sent[:-1] + bytes([sent[-1] ^ 1]), config)
+    with pytest.raises(CorruptRecord, match="unknown attribute bits 0x2000"):
+        produced(sent[:-1], config)
+
+
+def test_what_settles_a_scheduled_batch_is_not_taken_from_a_producer() -> None:
+    """It would settle records of others. A12.2, A12.3."""
+    stamped = TopicConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+    delivery = delivery_of(scheduled(), original_offset=7, now_ms=NOW_MS)
+    unstamped = cleared(delivery, TIMESTAMP_TYPE_BIT)
+    copy = copy_of(scheduled(), replaces=7, first=7, left_out=[1])
+    with pytest.raises(InvalidRecord, match=r"deliveries, .* are not taken yet") as refused:
+        produced(unstamped)
+    assert refused.value.definite
+    with pytest.raises(InvalidRecord, match="only a broker stamps"):
+        produced(delivery)
+    for sent, config in [(unstamped, stamped), (cleared(copy, SCHEDULED_BIT), None)]:
+        with pytest.raises(InvalidRecord, match=r"deliveries, .* are not taken yet"):
+            produced(sent, config)
+    with pytest.raises(InvalidRecord, match="scheduled records are not taken yet"):
+        produced(copy)
+
+
+def test_a_follower_takes_no_scheduled_batch_yet() -> None:
+    """As every version before: to it, they are damage. A12.2."""
+    placed = bytearray(scheduled())
+    placed[:16] = batch(b"a")[:8] + placed[8:12] + bytes(4)
+    with pytest.raises(CorruptRecord, match="unknown attribute bits 0x2000"):
+        place_replicated(placed, offset=0, position=0, epoch=0, leader_epoch=0)
+
+
+def scheduled() -> bytes:
+    return bytes(encode_batch(values=[b"a", b"b"], timestamp=NOW_MS, due_ms=NOW_MS + 1000))
+
+
+def cleared(data: Buffer, bit: int) -> bytearray:
+    """Without that attribute, and sound otherwise."""
+    changed = bytearray(data)
+    header = BatchHeader._make(HEADER.unpack_from(changed))
+    HEADER.pack_into(changed, 0, *header._replace(attributes=header.attributes & ~bit))
+    return seal_batch(changed)
