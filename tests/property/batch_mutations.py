@@ -16,8 +16,10 @@ from raftmq.errors import RaftmqError
 from raftmq.model import Compression, RecordFormat
 from raftmq.wire.batch.compression import codec_of, compress, decompress
 from raftmq.wire.batch.control import ControlType
-from raftmq.wire.batch.directory import read_directory
+from raftmq.wire.batch.directory import ChunkEntry, join_directory, read_directory, split_directory
+from raftmq.wire.batch.head import seal_batch
 from raftmq.wire.batch.header import (
+    BITS_WITH_SCHEDULED,
     CRC_START,
     DIGEST_MAX,
     GENERATION_MAX,
@@ -32,10 +34,12 @@ from raftmq.wire.batch.header import (
 )
 from raftmq.wire.batch.records import (
     encode_batch,
+    encode_cancel,
     encode_control_batch,
     encode_fence,
     stamp_log_append_time,
 )
+from raftmq.wire.batch.scheduling import copy_of, delivery_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +64,8 @@ def _valid_batch(random: Random) -> bytearray:
         return encode_fence(
             account, producer_id=NAMED_FIRST, producer_epoch=1, next_sequence=5, timestamp=1
         )
+    if random.random() < 0.02:
+        return encode_cancel(sorted(random.sample(range(99), random.randrange(1, 9))), timestamp=1)
     if random.random() < 0.05:
         return encode_control_batch(
             kind=random.choice((ControlType.ABORT, ControlType.COMMIT)),
@@ -68,14 +74,34 @@ def _valid_batch(random: Random) -> bytearray:
             producer_epoch=1,
             timestamp=1,
         )
-    batch = _valid_data_batch(random, random.choice((1, 2, 5, 17, 40, 70)))
+    count = random.choice((1, 2, 5, 17, 40, 70))
+    if random.random() < 0.2:
+        return _valid_scheduled_batch(random, count)
+    batch = _valid_data_batch(random, count)
     if random.random() < 0.1:
         stamp_log_append_time(batch, 1_000)
     return batch
 
 
-def _valid_data_batch(random: Random, count: int) -> bytearray:
-    record_format = random.choice(list(RecordFormat))
+def _valid_scheduled_batch(random: Random, count: int) -> bytearray:
+    """Scheduled, a delivery or a copy."""
+    batch = _valid_data_batch(random, count, RecordFormat.COLUMNS, due_ms=random.choice(EDGES))
+    left_out = random.sample(range(count), random.choice((0, 0, count // 2)))
+    made = random.randrange(3)
+    if made == 0:
+        return batch
+    if made == 1:
+        return delivery_of(batch, original_offset=7, now_ms=1_000, left_out=left_out)
+    return copy_of(batch, replaces=random.choice((5, 1 << 40)), first=5, left_out=left_out)
+
+
+def _valid_data_batch(
+    random: Random,
+    count: int,
+    record_format: RecordFormat | None = None,
+    due_ms: int | None = None,
+) -> bytearray:
+    record_format = record_format or random.choice(list(RecordFormat))
     tagged = record_format is RecordFormat.COLUMNS and random.random() < 0.6
     some_headers = [{"name": None, "other": b"value"}, *[None] * (count - 1)]
     return encode_batch(
@@ -93,8 +119,15 @@ def _valid_data_batch(random: Random, count: int) -> bytearray:
         timestamps=[random.choice((5, -5, 1 << 40)) for _ in range(count)],
         compression=random.choice((Compression.NONE, Compression.NONE, *Compression)),
         record_format=record_format,
-        offset_deltas=random.choice((None, list(range(3, 3 + 2 * count, 2)))),
+        offset_deltas=None
+        if due_ms is not None
+        else random.choice((None, list(range(3, 3 + 2 * count, 2)))),
+        due_ms=due_ms,
     )
+
+
+def header_of(batch: bytes | bytearray) -> BatchHeader:
+    return check_batch(batch, known_bits=BITS_WITH_SCHEDULED)
 
 
 def damage(random: Random, batches: list[bytes]) -> bytes:
@@ -112,7 +145,7 @@ def damage(random: Random, batches: list[bytes]) -> bytes:
 
 def _with_deep_key(random: Random, batch: bytearray) -> bytearray | None:
     """A key in the directory that readers overlook, and under it levels upon levels."""
-    header = check_batch(batch)
+    header = header_of(batch)
     if not header.is_columns:
         return None
     directory = read_directory(batch, 0, header)
@@ -125,7 +158,7 @@ def _with_deep_key(random: Random, batch: bytearray) -> bytearray | None:
 
 def _damage_inside(random: Random, batch: bytearray) -> bytearray:
     """Damage what was compressed, and compress it again."""
-    header = check_batch(batch)
+    header = header_of(batch)
     codec = codec_of(header.attributes)
     mutate = random.choice(MUTATIONS)
     if header.is_columns:
@@ -164,9 +197,28 @@ def _with_chunks(
             read_directory(batch, 0, header).entries, chunks, stored, strict=True
         )
     ]
-    directory = msgspec.msgpack.encode({0: entries})
-    length = len(directory).to_bytes(4, "big")
-    return seal(batch[:HEADER_SIZE] + length + directory + b"".join(stored))
+    return seal_batch(_with_entries(batch, header, entries, b"".join(stored)))
+
+
+def _with_entries(
+    batch: bytearray, header: BatchHeader, entries: list[ChunkEntry], chunks: bytes
+) -> bytearray:
+    """With these, and what the directory says of a schedule; without an account."""
+    split = split_directory(batch, 0, header)
+    packed = msgspec.msgpack.encode(entries)
+    if split.keys is None or split.keys.due_ms is None:
+        directory = b"\x81\x00" + packed
+        return batch[:HEADER_SIZE] + len(directory).to_bytes(4, "big") + directory + chunks
+    _, _, due_ms, delivers, replaces, first, *_ = split.keys
+    is_copy = replaces is not None and first is not None
+    directory = join_directory(
+        packed,
+        split.left_out,
+        due_ms=due_ms,
+        delivers=delivers,
+        copy_of=(replaces or 0, first or 0) if is_copy else None,
+    )
+    return batch[:HEADER_SIZE] + directory + chunks
 
 
 def repair(batch: bytearray) -> bytearray:
@@ -178,7 +230,7 @@ def repair(batch: bytearray) -> bytearray:
     if header.is_columns:
         with contextlib.suppress(RaftmqError):
             batch = _with_honest_crcs(batch, header)
-    return seal(batch)
+    return seal_batch(batch)
 
 
 def _with_honest_crcs(batch: bytearray, header: BatchHeader) -> bytearray:
@@ -188,9 +240,7 @@ def _with_honest_crcs(batch: bytearray, header: BatchHeader) -> bytearray:
         crc = crc32c(bytes(batch[position : position + entry.byte_length]))
         entries.append(msgspec.structs.replace(entry, crc=crc))
         position += entry.byte_length
-    packed = msgspec.msgpack.encode({0: entries})
-    chunks = batch[directory.chunks_position :]
-    return batch[:HEADER_SIZE] + len(packed).to_bytes(4, "big") + packed + chunks
+    return _with_entries(batch, header, entries, bytes(batch[directory.chunks_position :]))
 
 
 def flip_bits(random: Random, batch: bytearray, _: list[bytes]) -> None:

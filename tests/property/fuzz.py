@@ -13,8 +13,9 @@ from collections import Counter
 from random import Random
 
 from raftmq.errors import CorruptRecord, UnsupportedCompression
-from raftmq.wire.batch.header import RECORDS_MAX, check_batch
+from raftmq.wire.batch.header import BITS_WITH_SCHEDULED, RECORDS_MAX, check_batch
 from raftmq.wire.batch.records import DecodeLimits, RecordBatch, check_structure
+from raftmq.wire.batch.scheduling import copy_of, delivery_of
 from tests.property.batch_mutations import UNCOMPRESSED_BYTES_MAX, corpus, damage
 from tests.property.fuzzing import Failure, fuzz
 
@@ -29,9 +30,13 @@ PROGRESS_EVERY = 20_000
 def touch_everything(data: bytes) -> str:
     """Decode all there is; the name of the outcome."""
     try:
-        check_structure(data, 0, check_batch(data))
-        batch = RecordBatch.decode(data, limits=LIMITS)
+        header = check_batch(data, known_bits=BITS_WITH_SCHEDULED)
+        check_structure(data, 0, header)
+        batch = RecordBatch.decode(data, limits=LIMITS, known_bits=BITS_WITH_SCHEDULED)
         count = sum(1 for _ in batch.records())
+        if header.is_scheduled:
+            RecordBatch.decode(delivery_of(data, original_offset=7, now_ms=1), limits=LIMITS)
+            copy_of(data, replaces=7, first=7)
         if batch.is_control:
             _ = batch.control
     except (CorruptRecord, UnsupportedCompression) as error:
