@@ -155,9 +155,11 @@ AREAS: dict[str, dict[str, Requirement]] = {
     },
     "Further": {
         "A12.1": Requirement("filtering by tags on the broker"),
-        "A12.2": Requirement("delayed records", missing="all but the rules, which nothing uses"),
+        "A12.2": Requirement(
+            "delayed records", missing="all but rules and format, which nothing uses"
+        ),
         "A12.3": Requirement(
-            "records for a certain time", missing="all but the rules, which nothing uses"
+            "records for a certain time", missing="all but rules and format, which nothing uses"
         ),
         "A12.4": Requirement("retry topics", missing="all of it"),
         "A12.5": Requirement("dead letters", missing="other than `on_poison` of `exactly_once`"),
