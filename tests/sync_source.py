@@ -86,7 +86,10 @@ TWINS = (
     ),
     Twin(
         ("raftmq.sync.consumer", "Consumer"),
-        (("raftmq.client.consumer.consumer", "Consumer"),),
+        (
+            ("raftmq.client.consumer.consumer", "Consumer"),
+            ("raftmq.client.dead_letters.rejecting", "Rejecting"),
+        ),
         inner="self._consumer",
         by_hand=(
             "batches",
@@ -104,6 +107,7 @@ TWINS = (
             "commit": "after `timeout` seconds; it may have been committed. Indefinite.",
             "committed": "after `timeout` seconds.",
             "end_offsets": "after `timeout` seconds.",
+            "reject": "after `timeout` seconds; the dead letter may be stored. Indefinite.",
         },
         notes={
             "batches": "Where there is no such topic or partition, UnknownTopicOrPartition is "

@@ -201,7 +201,13 @@ class Client(Openable):
             Closed: outside of the client's block.
         """
         self._check_open()
-        return Consumer(self._cluster, topics, options, random=self._new_random())
+        return Consumer(
+            self._cluster,
+            topics,
+            options,
+            random=self._new_random(),
+            make_producer=lambda given: self.producer(**given),
+        )
 
     def shared_transaction(
         self,

@@ -8,13 +8,14 @@ with it is refused, even if another one has begun since.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import trio
 
 from raftmq.client.network.channel import one_error
 from raftmq.client.options import bad_function
 from raftmq.client.transactions import exactly_once as asynchronous
+from raftmq.client.transactions.exactly_once import DEAD_LETTER
 from raftmq.errors import InvalidConfig
 from raftmq.sync.handover import Handover
 from raftmq.sync.loop import LoopCall
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from raftmq.sync.loop import Loop
 
     Transform: TypeAlias = Callable[[AnyBatch, Transaction[Any, Any]], object]
+    OnPoison: TypeAlias = Transform | Literal["dead_letter"] | None
     AsyncTransform: TypeAlias = Callable[[AnyBatch, AsyncTransaction[Any, Any]], Awaitable[None]]
 
 HANDOVER_BYTES_MAX = 8 << 20  # of records that wait for the loop: a quarter of buffer_memory
@@ -45,7 +47,7 @@ def exactly_once(
     interval_ms: float = 100,
     max_records: int = 10_000,
     attempts: int = 3,
-    on_poison: Transform | None = None,
+    on_poison: OnPoison = None,
 ) -> None:
     """Read, transform and send, so that each record that is read has its result exactly once.
 
@@ -67,7 +69,9 @@ def exactly_once(
         max_records: ... or after so many records.
         attempts: how often a batch may fail in `transform`, at its last the error is raised.
         on_poison: gets such a batch instead, as `transform` does: it may send it to a topic for
-            dead letters. Its offsets are committed.
+            dead letters. Its offsets are committed. "dead_letter": the records that fail by
+            themselves go to the dead letters of the group (see `Transaction.reject`); to find
+            them, batches that fail are tried in halves.
 
     Raises:
         InvalidConfig: the consumer has no group, or is no member of it (`assign`), or a number is
@@ -78,11 +82,12 @@ def exactly_once(
         OutcomeUnknown: nobody can say any more what became of a commit; a consumer that is opened
             anew goes on from the group's offsets. Indefinite.
         RaftmqError: what else reading has raised.
+        MessageTooLarge: a record has no room in the topic of dead letters. Definite.
         Exception: what `transform` has raised at last; a note names the batch.
     """
     problems = [
         *bad_function("transform", transform, "def transform(batch, tx)"),
-        *bad_function("on_poison", on_poison, "def bury(batch, tx)"),
+        *_bad_poison(on_poison),
     ]
     if problems:
         raise InvalidConfig(problems)
@@ -98,10 +103,16 @@ def exactly_once(
                 interval_ms=interval_ms,
                 max_records=max_records,
                 attempts=attempts,
-                on_poison=None if on_poison is None else thread.called(on_poison),
+                on_poison=thread.called(on_poison) if callable(on_poison) else on_poison,
             )
 
     thread.work_for(LoopCall(run, ()))
+
+
+def _bad_poison(given: OnPoison) -> list[str]:
+    if given == DEAD_LETTER:
+        return []
+    return bad_function("on_poison", given, f'"{DEAD_LETTER}", or def bury(batch, tx)')
 
 
 class _Job:

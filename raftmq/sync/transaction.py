@@ -15,6 +15,8 @@ from raftmq.sync.sending import TransactionSender
 if TYPE_CHECKING:
     from typing import Self
 
+    from raftmq.client.consumer.record import AnyRecord
+    from raftmq.client.producer.batch import RecordMetadata
     from raftmq.client.transactions.transaction import GivenOffsets, Outcome
     from raftmq.client.transactions.transaction import Transaction as AsyncTransaction
     from raftmq.sync.handover import Handover
@@ -60,6 +62,34 @@ class Transaction(TransactionSender[ValueT_contra, KeyT_contra]):
         """
         inner = given._consumer if isinstance(given, Consumer) else given
         self._ask(lambda: self._transaction.commit_offsets(inner, group=group))
+
+    def reject(
+        self, record: AnyRecord, error: BaseException | str | None = None, *, attempts: int = 1
+    ) -> RecordMetadata:
+        """Set a record aside: send it to the dead letters of the group that has read it, as a part
+        of the transaction. So it stands there once, if `commit_offsets` commits it with the same
+        transaction, which the program still has to call.
+
+        Args:
+            record: as a consumer of a group has handed it out, not a copy; or the `record` of an
+                UndecodableRecord.
+            error: why: an exception, or a text. Its class and first line are kept.
+            attempts: how often it was tried.
+
+        Returns:
+            Topic, partition and offset of the dead letter, which counts once the transaction is
+            committed; offset -1 where `is_done`.
+
+        Raises:
+            InvalidRequest: `record` is a copy, or not of a group. Definite.
+            InvalidTransaction: the transaction is over. Definite.
+            MessageTooLarge: with its headers it is too large for the topic of dead letters.
+                Definite.
+            TransactionAborted: the partition is another member's by now (reason "group"), or the
+                record was given up; nothing of the transaction counts. Definite.
+            RaftmqError: the topic cannot be made; nothing was sent. Definite.
+        """
+        return self._call(lambda: self._transaction.reject(record, error, attempts=attempts))
 
     def abort(self) -> None:
         """End it now, so that nothing of it counts; the rest of the block may go on without it.

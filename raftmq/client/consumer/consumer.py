@@ -19,17 +19,13 @@ from raftmq.client.consumer.fetch_collector import FetchCollector
 from raftmq.client.consumer.fetch_plan import FetchPlan
 from raftmq.client.consumer.fetch_response import FetchResponses
 from raftmq.client.consumer.fetcher import Fetcher, FetchLeaders, MetadataWatch, RecordSignal
-from raftmq.client.consumer.group_consumption import (
-    GroupConsumption,
-    HandOutForm,
-    Processing,
-    member_that_read,
-)
+from raftmq.client.consumer.group_consumption import GroupConsumption, HandOutForm, Processing
 from raftmq.client.consumer.group_reader import GroupReader, InFlightRecords
 from raftmq.client.consumer.options import consumer_options, named
 from raftmq.client.consumer.partition_state import FROM_LATEST, ReadingEvents, seek_start
 from raftmq.client.consumer.record_iterator import RecordIterator, SharedBatch
 from raftmq.client.consumer.subscription import Subscription
+from raftmq.client.dead_letters.rejecting import RejectedRecords, Rejecting
 from raftmq.client.openable import Openable
 from raftmq.client.type_parameters import Generic, KeyT_co, ValueT_co
 from raftmq.errors import (
@@ -49,12 +45,13 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.batch import AnyBatch, ConsumedBatch, Work
     from raftmq.client.consumer.partition_state import Key
     from raftmq.client.consumer.record import AnyRecord, ConsumerRecord
+    from raftmq.client.dead_letters.rejecting import LetterProducer
     from raftmq.client.routing.cluster import Cluster
 
 Found = TypeVar("Found")
 
 
-class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
+class Consumer(Rejecting, Openable, Generic[ValueT_co, KeyT_co]):
     """Reads records: `async with mq.consumer("orders", start="earliest") as c:`, then `async for
     record in c:`
 
@@ -68,6 +65,7 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
     Args:
         topics: all partitions of these are read, including those that are added later.
         options: see `ConsumerOptions`.
+        make_producer: for the dead letters of a group.
 
     Raises:
         TypeError: an unknown option.
@@ -81,8 +79,10 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
         options: Mapping[str, Any],
         *,
         random: Random | None = None,
+        make_producer: Callable[[dict[str, Any]], LetterProducer] | None = None,
     ) -> None:
         self._cluster = cluster
+        self._rejected = RejectedRecords(cluster, make_producer)
         self._options = consumer_options(topics, options)
         routes, random, events = cluster.routes, random or Random(), ReadingEvents()
         self._subscription = Subscription(topics, self._options, routes, random, events)
@@ -181,8 +181,9 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
         finally:
             self._one.close()
             try:
-                await self._block.close(kind, error, traceback)
+                await self._rejected.close()
             finally:
+                await self._block.close(kind, error, traceback)
                 self._signal.on_news()  # a waiting task gets the error that ended the block
         if problem is not None and error is None:  # an error of the program comes first
             raise problem
@@ -423,9 +424,12 @@ class Consumer(Openable, Generic[ValueT_co, KeyT_co]):
     def _group(self, call: str) -> GroupConsumption:
         if self._membership is None:
             raise InvalidConfig([f'{call}: needs a group, as in group="billing"'])
+        self._check_open_or_leaving()
+        return self._membership
+
+    def _check_open_or_leaving(self) -> None:
         if not self._is_leaving:  # `on_rebalance` may commit while the consumer closes
             self._check_open()
-        return self._membership
 
     # -- positions -------------------------------------------------------------------------
 
@@ -586,15 +590,3 @@ class Batches(Generic[ValueT_co, KeyT_co]):
 
     async def __anext__(self) -> ConsumedBatch[ValueT_co, KeyT_co]:
         return await self._consumer._next_batch(self._max_records)
-
-
-def member_behind(given: Consumer | Work) -> GroupConsumption:
-    """The member whose progress a transaction commits: a consumer, or who has handed it out.
-
-    Raises:
-        InvalidConfig: a consumer without a group.
-        InvalidRequest, IllegalGeneration, TypeError: see `member_that_read`.
-    """
-    if isinstance(given, Consumer):
-        return given._group("commit_offsets")
-    return member_that_read(given)

@@ -271,6 +271,19 @@ class GroupConsumption:
             # A refused commit: the coordinator may accept after the rebalance.
             await anyio.sleep(PAUSE_SECONDS)
 
+    @property
+    def group(self) -> str:
+        """Its name."""
+        return self._options.member.group
+
+    @property
+    def commits_by_transaction(self) -> bool:
+        return self._options.commits_by_transaction
+
+    def check_loop(self) -> None:
+        """Raises InvalidRequest in another event loop."""
+        self._cluster.check_loop()
+
     def doubt_progress(self) -> None:
         """Records were handed out that may be committed, or not: whatever is committed from now on
         might pass over them, or count them twice.

@@ -147,9 +147,18 @@ def _fields(record: AnyRecord) -> tuple[Any, ...]:
 
 
 class DeserializedRecord(ConsumerRecord[Any, Any], frozen=True, eq=False):
-    """A record with what deserializers have made of its key and value; `size` as it was sent."""
+    """A record with what deserializers have made of its key and value.
 
-    size: int = 0
+    Attributes:
+        sent: as it was sent.
+    """
+
+    sent: ConsumerRecord | None = None
+
+    @property
+    def size(self) -> int:
+        """As it was sent."""
+        return size_of(as_sent(self))
 
     def __repr__(self) -> str:  # as it is for programs: the class is an implementation detail
         shown = ", ".join(
@@ -182,7 +191,15 @@ class Deserializers(NamedTuple):
         kind = DeserializedRecord if ownership is None else ownership.deserialized_kind
         key, value = self.key_of(record), self.value_of(record)
         topic, partition, offset, timestamp, _, _, headers, tags = msgspec.structs.astuple(record)
-        return kind(topic, partition, offset, timestamp, key, value, headers, tags, size_of(record))
+        return kind(topic, partition, offset, timestamp, key, value, headers, tags, record)
+
+
+def as_sent(record: AnyRecord) -> ConsumerRecord:
+    """The record without what deserializers have made of it."""
+    if isinstance(record, DeserializedRecord):
+        assert record.sent is not None, "deserialized from nothing"
+        return record.sent
+    return record
 
 
 def _made(name: str, make: Deserializer | None, given: object, record: ConsumerRecord) -> object:

@@ -1,7 +1,8 @@
 """Topic pattern subscription: lists topics, and reports which names match a regular expression.
 
 Kafka: subscribe(Pattern). Owns the task that lists all topics, once an answer has named newer
-metadata, and every 10 s.
+metadata, and every 10 s. Topics that begin with two underscores, as those of dead letters, never
+match: they are read by their names.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from raftmq.client.administration.topics import list_topics
+from raftmq.client.dead_letters.letters import INTERNAL_PREFIX
 from raftmq.errors import RaftmqError
 
 if TYPE_CHECKING:
@@ -62,7 +64,8 @@ class PatternWatch:
             logger.warning("topics cannot be listed: reason=%s", error)
             return
         self._version = version
-        topics = sorted(one.name for one in found if self._matches(one.name))
+        names = (one.name for one in found if not one.name.startswith(INTERNAL_PREFIX))
+        topics = sorted(filter(self._matches, names))
         if topics != self._topics:  # a changed subscription means a rebalance
             self._topics = topics
             self._on_topics(topics)

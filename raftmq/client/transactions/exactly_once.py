@@ -9,18 +9,25 @@ one before is committed: it is asked only after that, so results count in the or
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import anyio
 
-from raftmq.client.consumer.consumer import member_behind
+from raftmq.client.dead_letters.letters import error_text
 from raftmq.client.network.channel import one_error
 from raftmq.client.options import EXACTLY_ONCE
-from raftmq.errors import InvalidConfig, OutcomeUnknown, ProducerFenced, TransactionAborted
+from raftmq.client.transactions.offsets import member_behind
+from raftmq.errors import (
+    InvalidConfig,
+    MessageTooLarge,
+    OutcomeUnknown,
+    ProducerFenced,
+    TransactionAborted,
+)
 from raftmq.rpc.backoff import Backoff, Pauses
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection
     from typing import TypeAlias
 
     from raftmq.client.client import Client
@@ -31,9 +38,11 @@ if TYPE_CHECKING:
     from raftmq.client.transactions.transaction import Transaction
 
     Transform: TypeAlias = Callable[[AnyBatch, Transaction[Any, Any]], Awaitable[object]]
+    OnPoison: TypeAlias = Transform | Literal["dead_letter"] | None
 
 # A transaction takes a fraction of a second: where its process dies, readers wait so long.
 TIMEOUT_MS = 10_000
+DEAD_LETTER = "dead_letter"
 INTERVAL_MS_MAX = TIMEOUT_MS // 2  # the commit needs time, too
 # Without a batch for so long, offsets are committed alone, where reading has passed over something.
 IDLE_SECONDS = 1.0
@@ -50,7 +59,7 @@ async def exactly_once(
     interval_ms: float = 100,
     max_records: int = 10_000,
     attempts: int = 3,
-    on_poison: Transform | None = None,
+    on_poison: OnPoison = None,
 ) -> None:
     """Read, transform and send, so that each record that is read has its result exactly once.
 
@@ -71,7 +80,9 @@ async def exactly_once(
         max_records: ... or after so many records.
         attempts: how often a batch may fail in `transform`, at its last the error is raised.
         on_poison: gets such a batch instead, as `transform` does: it may send it to a topic for
-            dead letters. Its offsets are committed.
+            dead letters. Its offsets are committed. "dead_letter": the records that fail by
+            themselves go to the dead letters of the group (see `Transaction.reject`); to find
+            them, batches that fail are tried in halves.
 
     Raises:
         InvalidConfig: the consumer has no group, or is no member of it (`assign`), or a number is
@@ -81,17 +92,10 @@ async def exactly_once(
         OutcomeUnknown: nobody can say any more what became of a commit; a consumer that is opened
             anew goes on from the group's offsets. Indefinite.
         RaftmqError: what reading has raised, as Closed.
+        MessageTooLarge: a record has no room in the topic of dead letters. Definite.
         Exception: what `transform` has raised at last; a note names the batch.
     """
-    problems = [
-        f"{name} = {given!r}: expected {low} to {high}"
-        for name, given, low, high in (
-            ("interval_ms", interval_ms, 1, INTERVAL_MS_MAX),
-            ("max_records", max_records, 1, 1_000_000),
-            ("attempts", attempts, 1, 1_000),
-        )
-        if isinstance(given, bool) or not low <= given <= high
-    ]
+    problems = [*_bad_numbers(interval_ms, max_records, attempts), *bad_poison(on_poison)]
     if problems:
         raise InvalidConfig(problems)
     _check_member(member_behind(consumer))
@@ -112,6 +116,25 @@ async def exactly_once(
             backoff=Backoff(mq._new_random(), PAUSES),
         )
         await loop.run()
+
+
+def _bad_numbers(interval_ms: float, max_records: int, attempts: int) -> list[str]:
+    return [
+        f"{name} = {given!r}: expected {low} to {high}"
+        for name, given, low, high in (
+            ("interval_ms", interval_ms, 1, INTERVAL_MS_MAX),
+            ("max_records", max_records, 1, 1_000_000),
+            ("attempts", attempts, 1, 1_000),
+        )
+        if isinstance(given, bool) or not low <= given <= high
+    ]
+
+
+def bad_poison(given: object) -> list[str]:
+    """What is wrong with `on_poison`."""
+    if given is None or given == DEAD_LETTER or callable(given):
+        return []
+    return [f'on_poison = {given!r}: expected "{DEAD_LETTER}", or a function of a batch and tx']
 
 
 def _check_member(member: GroupConsumption) -> None:
@@ -169,7 +192,7 @@ class _Loop:
         seconds: float,
         records_max: int,
         attempts: int,
-        on_poison: Transform | None,
+        on_poison: OnPoison,
         backoff: Backoff,
     ) -> None:
         self._producers, self._consumer, self._transform = producers, consumer, transform
@@ -177,6 +200,7 @@ class _Loop:
         self._seconds, self._records_max = seconds, records_max
         self._attempts, self._on_poison, self._backoff = attempts, on_poison, backoff
         self._failures: dict[tuple[str, int, int], int] = {}  # by partition and first offset
+        self._suspects = Suspects()
         self._filling: anyio.CancelScope | None = None
         # What reading has passed over for these is neither committed nor taken back.
         self._pending = set[_Turn]()
@@ -233,12 +257,15 @@ class _Loop:
     async def _transform_all(self, turn: _Turn, before: _Turn | None) -> None:
         deadline = anyio.current_time() + IDLE_SECONDS
         # After a failure one batch at a time: those before it are committed without it.
-        is_careful = bool(self._failures)
+        is_careful = bool(self._failures) or self._suspects.are_there
         while turn.record_count < self._records_max:
-            batch = None
+            batch, count = None, self._records_max - turn.record_count
+            if is_careful:
+                self._suspects.keep(self._consumer.assignment)
+                count = min(count, self._suspects.records_max)
             # A cancelled wait loses nothing.
             with anyio.move_on_at(deadline):
-                batch = await self._next(self._records_max - turn.record_count)
+                batch = await self._next(count)
             if batch is None and (turn.batches or self._takes_rest(turn, before)):  # it is time
                 return
             if batch is None:
@@ -271,8 +298,11 @@ class _Loop:
             raise _EndError from error
 
     async def _transform_one(self, batch: AnyBatch, turn: _Turn) -> None:
+        if self._on_poison == DEAD_LETTER:
+            await self._transform_or_reject(batch, turn)
+            return
         key = _key_of(batch)
-        if self._on_poison is not None and self._failures.get(key, 0) >= self._attempts:
+        if callable(self._on_poison) and self._failures.get(key, 0) >= self._attempts:
             await self._on_poison(batch, turn.tx)
             return
         try:
@@ -286,12 +316,31 @@ class _Loop:
                 raise _EndError from error
             raise
 
+    async def _transform_or_reject(self, batch: AnyBatch, turn: _Turn) -> None:
+        """Only a record that fails by itself, `attempts` times, is set aside."""
+        suspect = self._suspects.find(batch)
+        if suspect.failures >= self._attempts and len(batch) == 1:
+            try:
+                (record,) = batch.raw
+                await turn.tx.reject(record, suspect.error, attempts=suspect.failures)
+            except MessageTooLarge as error:  # it would be so again
+                raise _EndError from error
+            return
+        try:
+            await self._transform(batch, turn.tx)
+        except (TransactionAborted, ProducerFenced):  # not the batch's fault
+            raise
+        except Exception as error:
+            self._suspects.on_failed(batch, error)
+            raise
+
     async def _commit(self, turn: _Turn) -> None:
         try:
             await self._end(turn)
             self._pending.discard(turn)
             for batch in turn.batches:
                 self._failures.pop(_key_of(batch), None)
+                self._suspects.on_done(batch)
             self._backoff.reset()
         except Exception as error:
             turn.error = error
@@ -350,6 +399,75 @@ class _Loop:
         seconds = self._backoff.next_seconds()
         logger.warning("exactly_once: aborted, again in %.1f s: reason=%r", seconds, problem)
         await anyio.sleep(seconds)
+
+
+# -- Suspects -------------------------------------------------------------------------------------
+# Which record of a batch fails: it is read again in halves, and the record alone at last.
+
+
+class Suspect(NamedTuple):
+    """What is known of the records of one partition.
+
+    Attributes:
+        end_offset: before it stands one that fails.
+        size: so many records are tried at a time.
+        failures: of the first of them alone.
+        error: with which it has failed.
+    """
+
+    end_offset: int
+    size: int
+    offset: int = -1
+    failures: int = 0
+    error: str = ""
+
+
+NO_SUSPECT = Suspect(0, 0)
+
+
+class Suspects:
+    """By partition."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, int], Suspect] = {}
+
+    @property
+    def are_there(self) -> bool:
+        return bool(self._found)
+
+    @property
+    def records_max(self) -> int:
+        """Of the next batch, of which partition it may be."""
+        return min((one.size for one in self._found.values()), default=1_000_000)
+
+    def keep(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Others are another member's by now."""
+        for key in [key for key in self._found if key not in partitions]:
+            del self._found[key]
+
+    def find(self, batch: AnyBatch) -> Suspect:
+        found = self._found.get((batch.topic, batch.partition), NO_SUSPECT)
+        return found if found.offset == batch.base_offset else found._replace(failures=0, error="")
+
+    def on_failed(self, batch: AnyBatch, error: Exception) -> None:
+        key, before = (batch.topic, batch.partition), self.find(batch)
+        end_offset = max(before.end_offset, batch.last_offset + 1)
+        if len(batch) > 1:
+            found = before._replace(end_offset=end_offset, size=len(batch) // 2)
+        else:
+            failures = before.failures + 1
+            found = Suspect(end_offset, 1, batch.base_offset, failures, error_text(error))
+        self._found[key] = found
+
+    def on_done(self, batch: AnyBatch) -> None:
+        """Committed: more at a time again, so that many records behind it take few steps."""
+        key = batch.topic, batch.partition
+        if (found := self._found.get(key)) is None:
+            return
+        if batch.last_offset + 1 >= found.end_offset:
+            del self._found[key]
+        else:
+            self._found[key] = Suspect(found.end_offset, found.size * 2)
 
 
 class _EndError(Exception):

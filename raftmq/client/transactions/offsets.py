@@ -10,19 +10,33 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from raftmq.client.administration.checks import check_topic
-from raftmq.client.consumer.consumer import Consumer, member_behind
+from raftmq.client.consumer.consumer import Consumer
+from raftmq.client.consumer.group_consumption import member_that_read
 from raftmq.client.routing.routes import no_topic
 from raftmq.errors import InvalidConfig, UnknownTopicOrPartition
 from raftmq.wire.messages.group_offsets import OffsetToCommit
 from raftmq.wire.messages.transactions import GroupOffsets
 
 if TYPE_CHECKING:
+    from raftmq.client.consumer.batch import Work
     from raftmq.client.consumer.group_commits import GroupProgress
     from raftmq.client.consumer.group_consumption import GroupConsumption
     from raftmq.client.routing.cluster import Cluster
 
 # For the metadata of topics that this client has not used yet.
 METADATA_SECONDS_MAX = 10.0
+
+
+def member_behind(given: Consumer | Work) -> GroupConsumption:
+    """The member whose progress a transaction commits: a consumer, or who has handed it out.
+
+    Raises:
+        InvalidConfig: a consumer without a group.
+        InvalidRequest, IllegalGeneration, TypeError: see `member_that_read`.
+    """
+    if isinstance(given, Consumer):
+        return given._group("commit_offsets")
+    return member_that_read(given)
 
 
 class TransactionProgress:

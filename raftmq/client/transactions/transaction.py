@@ -9,6 +9,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from raftmq.client.consumer.group_consumption import member_that_read
+from raftmq.client.consumer.record import as_sent
+from raftmq.client.dead_letters.letters import dead_letter_topic
+from raftmq.client.dead_letters.rejecting import (
+    check_record,
+    checked_headers,
+    ensure_topic,
+    no_room,
+)
+from raftmq.client.producer.record import AsSent
 from raftmq.client.transactions.offsets import TransactionProgress
 from raftmq.client.transactions.records import TransactionPhase
 from raftmq.client.transactions.sending import TransactionSender
@@ -16,6 +26,7 @@ from raftmq.client.type_parameters import KeyT_contra, ValueT_contra
 from raftmq.errors import (
     IllegalGeneration,
     InvalidTransaction,
+    MessageTooLarge,
     OutcomeUnknown,
     ProducerFenced,
     TransactionAborted,
@@ -29,6 +40,8 @@ if TYPE_CHECKING:
 
     from raftmq.client.consumer.batch import AnyBatch
     from raftmq.client.consumer.consumer import Consumer
+    from raftmq.client.consumer.record import AnyRecord
+    from raftmq.client.producer.batch import RecordMetadata
     from raftmq.client.transactions.session import TransactionSession, Verdict
 
     GivenOffsets: TypeAlias = AnyBatch | Consumer[Any, Any] | Mapping[tuple[str, int], int]
@@ -149,6 +162,60 @@ class Transaction(TransactionSender[ValueT_contra, KeyT_contra]):
             self._offsets.add(given, group)
         except IllegalGeneration as error:
             raise self._session.refuse(error) from error
+
+    async def reject(
+        self,
+        record: AnyRecord,
+        error: BaseException | str | None = None,
+        *,
+        attempts: int = 1,
+    ) -> RecordMetadata:
+        """Set a record aside: send it to the dead letters of the group that has read it, as a part
+        of the transaction. So it stands there once, if `commit_offsets` commits it with the same
+        transaction, which the program still has to call.
+
+        Args:
+            record: as a consumer of a group has handed it out, not a copy; or the `record` of an
+                UndecodableRecord.
+            error: why: an exception, or a text. Its class and first line are kept.
+            attempts: how often it was tried.
+
+        Returns:
+            Topic, partition and offset of the dead letter, which counts once the transaction is
+            committed; offset -1 where `is_done`.
+
+        Raises:
+            InvalidRequest: `record` is a copy, or not of a group. Definite.
+            InvalidTransaction: the transaction is over. Definite.
+            MessageTooLarge: with its headers it is too large for the topic of dead letters.
+                Definite.
+            TransactionAborted: the partition is another member's by now (reason "group"), or the
+                record was given up; nothing of the transaction counts. Definite.
+            RaftmqError: the topic cannot be made; nothing was sent. Definite.
+        """
+        self._check_on()
+        check_record(record)
+        try:
+            member = member_that_read(record)
+            headers = checked_headers(record, member.group, attempts=attempts, error=error)
+            member.commits.positions_of(record)
+            if not self._is_done:
+                await ensure_topic(self._session.cluster, member.group, record.topic)
+        except IllegalGeneration as problem:
+            raise self._session.refuse(problem) from problem
+        topic, sent = dead_letter_topic(member.group), as_sent(record)
+        is_plain = self._producer._serializers is None
+        value = sent.value if is_plain else AsSent(sent.value, sent.key)
+        try:
+            return await self.send(
+                topic,
+                value,  # type: ignore[arg-type]  # past the serializers
+                key=sent.key,  # type: ignore[arg-type]
+                headers=headers,
+                tags=sent.tags,
+            )
+        except MessageTooLarge as problem:
+            raise no_room(record, topic, problem) from problem
 
     # -- its end ---------------------------------------------------------------------------
 

@@ -10,8 +10,9 @@ import pytest
 import trio
 
 from raftmq.broker.groups.offset_requests import OffsetRequests
-from raftmq.client.consumer.consumer import Consumer, member_behind
+from raftmq.client.consumer.consumer import Consumer
 from raftmq.client.group.offsets import COMMIT_SECONDS_MAX
+from raftmq.client.transactions.offsets import member_behind
 from raftmq.errors import IllegalGeneration, InvalidConfig, InvalidRequest, InvalidTransaction
 from raftmq.wire.batch.control import ControlType
 from raftmq.wire.messages.group_offsets import OffsetCommit

@@ -1,0 +1,1 @@
+"""Dead letters of consumer groups: records that a group has set aside."""

@@ -1,0 +1,167 @@
+"""Dead letters: the name of a group's topic, and the headers that tell where a record comes from.
+Pure.
+
+A dead letter is the record as it was sent, its key, value, headers and tags, with headers of names
+that begin with `raftmq.`; what is written here is read here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from raftmq.topic_config import DAY_MS, TOPIC_NAME_CHARS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from raftmq.client.consumer.record import AnyRecord
+    from raftmq.wire.batch.record_headers import Headers
+
+# Topics of raftmq itself, which patterns of consumers never match.
+INTERNAL_PREFIX = "__"
+DEAD_PREFIX = "__dead."
+REDRIVE_PREFIX = "__redrive."  # of the group whose offset says how far a redrive has come
+RETENTION_MS = 30 * DAY_MS
+
+HEADER_PREFIX = "raftmq."
+ORIGIN, ATTEMPTS, ERROR = "raftmq.origin", "raftmq.attempts", "raftmq.error"
+GROUP, REDRIVEN = "raftmq.group", "raftmq.redriven"
+ERROR_CHARS_MAX = 300
+
+_HASH_DIGITS = 8
+_NAME_CHARS_MAX = TOPIC_NAME_CHARS_MAX - len(DEAD_PREFIX)
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_NO_NAME = re.compile(r"[^a-zA-Z0-9._-]+")
+# What a header may say before it is taken for something else, such as a number of a megabyte.
+_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+
+
+# -- Names ----------------------------------------------------------------------------------------
+
+
+def group_part(group: str) -> str:
+    """The part of topics' names that stands for a group: its name, where a topic may have it, or
+    what is left of it and 8 hex digits of its SHA-256.
+    """
+    if len(group) <= _NAME_CHARS_MAX and _NAME.fullmatch(group):
+        return group
+    digits = hashlib.sha256(group.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
+    slug = _NO_NAME.sub("-", group).strip("-")[: _NAME_CHARS_MAX - _HASH_DIGITS - 1]
+    return f"{slug}-{digits}" if slug else digits
+
+
+def dead_letter_topic(group: str) -> str:
+    return DEAD_PREFIX + group_part(group)
+
+
+# -- Headers --------------------------------------------------------------------------------------
+
+
+class Origin(NamedTuple):
+    """Where a dead letter stood first. As text: `orders/3/1042/1764364800000`.
+
+    Attributes:
+        timestamp: of the record, in milliseconds since 1970-01-01 UTC; -1 where it had none.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+    def __str__(self) -> str:
+        return "/".join(map(str, self))
+
+    @classmethod
+    def parsed(cls, text: str) -> Self | None:
+        """None: it is none. The name of a topic has no slash."""
+        topic, *numbers = text.split("/")
+        if len(numbers) != 3 or not topic or not all(map(_NUMBER.fullmatch, numbers)):
+            return None
+        partition, offset, timestamp = map(int, numbers)
+        return cls(topic, partition, offset, timestamp)
+
+
+class DeadLetter(NamedTuple):
+    """What the headers of a dead letter say; None, or empty, where one is missing or wrong.
+
+    Attributes:
+        attempts: how often its program has tried it.
+        error: class and first line.
+        redriven: how often it was sent back.
+    """
+
+    origin: Origin | None
+    attempts: int | None
+    error: str
+    group: str
+    redriven: int
+
+
+def letter_headers(record: AnyRecord, group: str, *, attempts: int, error: str) -> Headers:
+    """The headers of a dead letter: those of the record, and what is added. A record that was moved
+    before, and is read where it was moved to, keeps its origin.
+    """
+    origin = Origin(record.topic, record.partition, record.offset, record.timestamp)
+    before = read_letter(record.headers).origin
+    if before is not None and record.topic.startswith(INTERNAL_PREFIX):
+        origin = before
+    added = {ORIGIN: str(origin), ATTEMPTS: str(attempts), ERROR: error, GROUP: group}
+    kept = [(name, value) for name, value in record.headers if name not in added]
+    return (
+        *kept,
+        *((name, text.encode("utf-8", "replace")) for name, text in added.items() if text),
+    )
+
+
+def read_letter(headers: Headers) -> DeadLetter:
+    texts = {
+        name: value.decode("utf-8", "replace")
+        for name, value in headers
+        if value is not None and name.startswith(HEADER_PREFIX)
+    }
+    return DeadLetter(
+        Origin.parsed(texts.get(ORIGIN, "")),
+        _number(texts.get(ATTEMPTS, "")),
+        texts.get(ERROR, ""),
+        texts.get(GROUP, ""),
+        _number(texts.get(REDRIVEN, "")) or 0,
+    )
+
+
+def redriven_headers(headers: Headers) -> Headers:
+    """Of a dead letter that is sent back: those of the program, and how often it was sent back."""
+    count = read_letter(headers).redriven + 1
+    return (*plain_headers(headers), (REDRIVEN, str(count).encode()))
+
+
+def plain_headers(headers: Headers) -> Headers:
+    """Those of the program."""
+    return tuple(one for one in headers if not one[0].startswith(HEADER_PREFIX))
+
+
+def error_text(error: BaseException | str | None) -> str:
+    """Its class and the first line of what it says, 300 characters at most; of a text its first
+    line.
+    """
+    if error is None:
+        return ""
+    said = error if isinstance(error, str) else str(error)
+    line = next((one for one in map(str.strip, said.splitlines()) if one), "")
+    if not isinstance(error, str):
+        line = f"{type(error).__name__}: {line}" if line else type(error).__name__
+    return line[:ERROR_CHARS_MAX]
+
+
+def most_frequent(errors: Iterable[str], count: int) -> Sequence[tuple[str, int]]:
+    """Errors and how often they are there, the most frequent first."""
+    found: dict[str, int] = {}
+    for error in errors:
+        found[error] = found.get(error, 0) + 1
+    return sorted(found.items(), key=lambda one: (-one[1], one[0]))[:count]
+
+
+def _number(text: str) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text) else None

@@ -1,0 +1,276 @@
+"""`Consumer.reject`: a group's topic of dead letters, and the producer that a consumer has for it.
+
+Owns what is made on first use: the topic, once for the group, and the producer, once for the
+consumer, which ends with it. Invariant: a record is never reported as set aside before its dead
+letter is stored by all in-sync replicas.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+
+from raftmq.client.administration.questions import find_topic
+from raftmq.client.administration.topics import make_topic
+from raftmq.client.consumer.batch import known_ownership
+from raftmq.client.consumer.record import ConsumerRecord, as_sent
+from raftmq.client.dead_letters.letters import (
+    RETENTION_MS,
+    dead_letter_topic,
+    error_text,
+    letter_headers,
+)
+from raftmq.errors import (
+    InvalidRequest,
+    InvalidTransaction,
+    MessageTooLarge,
+    UnknownTopicOrPartition,
+)
+from raftmq.topic_config import MIB
+from raftmq.wire.bodies import ABSENT
+from raftmq.words import kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Self
+
+    from raftmq.client.consumer.group_consumption import GroupConsumption
+    from raftmq.client.consumer.record import AnyRecord
+    from raftmq.client.producer.batch import RecordMetadata
+    from raftmq.client.routing.cluster import Cluster
+    from raftmq.wire.batch.record_headers import Headers
+    from raftmq.wire.messages.topics import TopicDescription
+
+# Any record of its topic of origin has room, with its headers.
+HEADROOM_BYTES = 64 << 10
+MAX_BYTES, MAX_BYTES_KEY = 32 * MIB, "max.message.bytes"
+PRODUCER_OPTIONS: dict[str, Any] = {
+    "acks": "all",
+    "idempotence": True,
+    "linger_ms": 0,  # the program waits for each
+    "max_request_size": MAX_BYTES,  # the topic decides
+    "buffer_memory": 2 * MAX_BYTES,
+}
+TOPIC_SECONDS_MAX = 30.0  # to look for the topic, or to make it: covers a new controller
+CLOSE_SECONDS_MAX = 5.0  # for a record whose wait was cancelled
+
+
+class LetterProducer(Protocol):
+    """The part of a Producer that is used here; its module imports this package."""
+
+    async def open(self) -> Self: ...
+    async def aclose(self) -> None: ...
+    async def enqueue(
+        self,
+        topic: str,
+        value: Any,  # noqa: ANN401
+        *,
+        key: Any = None,  # noqa: ANN401
+        headers: Any = None,  # noqa: ANN401
+        tags: Any = None,  # noqa: ANN401
+        on_delivery: Any = None,  # noqa: ANN401
+    ) -> Awaitable[RecordMetadata]: ...
+
+
+# -- The topic ------------------------------------------------------------------------------------
+
+
+async def ensure_topic(cluster: Cluster, group: str, source: str) -> str:
+    """The name of a group's topic of dead letters, which is made if it is not there.
+
+    Args:
+        source: a topic that the group reads, for the number of replicas and the size of records.
+    """
+    name, deadline = dead_letter_topic(group), cluster.now() + TOPIC_SECONDS_MAX
+    # Known to be there: no request. A topic that is gone since is found missing when it is used.
+    if cluster.routes.use(name) and (known := cluster.routes.topic(name)) and known.topic_id:
+        return name
+    try:
+        await find_topic(cluster, name, deadline=deadline)
+    except UnknownTopicOrPartition:
+        await _make(cluster, name, source, deadline)
+    return name
+
+
+async def _make(cluster: Cluster, name: str, source: str, deadline: float) -> None:
+    try:
+        found: TopicDescription | None = await find_topic(cluster, source, deadline=deadline)
+    except UnknownTopicOrPartition:  # deleted since the record was read
+        found = None
+    replicas = [len(one.replicas) for one in found.partitions] if found else []
+    size = int((found.configs.get(MAX_BYTES_KEY) if found else None) or MIB) + HEADROOM_BYTES
+    await make_topic(
+        cluster,
+        name,
+        partition_count=1,
+        replication_factor=max(replicas, default=ABSENT),
+        configs={"retention.ms": str(RETENTION_MS), MAX_BYTES_KEY: str(size)},
+        is_existing_fine=True,  # another member may make it now
+        deadline=deadline,
+    )
+
+
+# -- The records ----------------------------------------------------------------------------------
+
+
+def check_record(record: object) -> None:
+    """Raises TypeError: no record; InvalidRequest: a copy, or not read in a group."""
+    if not isinstance(record, ConsumerRecord):
+        raise TypeError(
+            f"reject: {kind_of(record)}: give a record as it was handed out, or the `record` of an "
+            "UndecodableRecord; of a batch, each of its records"
+        )
+    known_ownership(record)
+
+
+def checked_headers(
+    record: AnyRecord, group: str, *, attempts: int, error: BaseException | str | None
+) -> Headers:
+    """Raises TypeError, InvalidRequest."""
+    if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
+        raise InvalidRequest(f"attempts = {attempts!r}: expected a whole number from 1")
+    if not (error is None or isinstance(error, BaseException | str)):
+        raise TypeError(f"error is {kind_of(error)}, expected an exception, a text or None")
+    return letter_headers(record, group, attempts=attempts, error=error_text(error))
+
+
+def no_room(record: AnyRecord, topic: str, error: MessageTooLarge) -> MessageTooLarge:
+    """Says what to do with a record that its topic of dead letters does not take."""
+    return MessageTooLarge(
+        f"{record.topic}-{record.partition} offset {record.offset} was not set aside, with its "
+        f"headers it is too large for {topic}: raise {MAX_BYTES_KEY} there; {error}"
+    )
+
+
+class RejectedRecords:
+    """Sends the dead letters of one consumer.
+
+    Args:
+        make_producer: of the consumer's client, with such options.
+    """
+
+    def __init__(
+        self, cluster: Cluster, make_producer: Callable[[dict[str, Any]], LetterProducer] | None
+    ) -> None:
+        self._cluster, self._make_producer = cluster, make_producer
+        self._lock: anyio.Lock | None = None  # only a running loop has one
+        self._producer: LetterProducer | None = None
+
+    async def send(
+        self,
+        member: GroupConsumption,
+        record: AnyRecord,
+        *,
+        attempts: int,
+        error: BaseException | str | None,
+    ) -> RecordMetadata:
+        """Raises IllegalGeneration: the partition is not the member's any more; nothing is sent."""
+        headers = checked_headers(record, member.group, attempts=attempts, error=error)
+        member.commits.positions_of(record)
+        topic = await ensure_topic(self._cluster, member.group, record.topic)
+        producer = await self._opened()
+        member.commits.positions_of(record)  # both may have taken long
+        sent = as_sent(record)
+        try:
+            delivery = await producer.enqueue(
+                topic,
+                sent.value,
+                key=sent.key,
+                headers=headers,
+                tags=sent.tags,
+                on_delivery=_pass,  # told here, or to a wait that was cancelled
+            )
+            return await delivery
+        except MessageTooLarge as problem:
+            raise no_room(record, topic, problem) from problem
+        except UnknownTopicOrPartition:  # deleted: the next call makes it anew
+            self._cluster.routes.doubt(topic)
+            raise
+
+    async def close(self) -> None:
+        """What was handed in is waited for, a few seconds."""
+        if self._producer is not None:
+            with anyio.move_on_after(CLOSE_SECONDS_MAX):
+                await self._producer.aclose()
+
+    async def _opened(self) -> LetterProducer:
+        self._lock = self._lock or anyio.Lock()
+        async with self._lock:  # two tasks may reject their first records at the same time
+            if self._producer is None:
+                assert self._make_producer is not None, "a consumer that no client has made"
+                # Cancelled, it is closed again.
+                self._producer = await self._make_producer(PRODUCER_OPTIONS).open()
+        return self._producer
+
+
+def _pass(_error: object, _metadata: object) -> None:
+    pass
+
+
+# -- The call -------------------------------------------------------------------------------------
+
+
+class Rejecting:
+    """The part of a consumer that sets records aside."""
+
+    _rejected: RejectedRecords
+    _membership: GroupConsumption | None
+
+    async def reject(
+        self,
+        record: AnyRecord,
+        error: BaseException | str | None = None,
+        *,
+        attempts: int = 1,
+    ) -> RecordMetadata:
+        """Set a record aside: send it to the dead letters of the group, as it was sent.
+
+        Returns once the dead letter is stored, with acks="all". The record is done then as any
+        other that was handed out, and is committed as the commit mode says: at least once, so a
+        process that dies in between leaves a second dead letter. In a transaction it is
+        `Transaction.reject`.
+
+        The topic is `__dead.` and the name of the group, and made on first use. Headers say where
+        the record stood (`raftmq.origin`), `raftmq.attempts`, `raftmq.error` and `raftmq.group`.
+
+        Args:
+            record: as it was handed out, not a copy; or the `record` of an UndecodableRecord.
+            error: why: an exception, or a text. Its class and first line are kept.
+            attempts: how often it was tried.
+
+        Returns:
+            Topic, partition and offset of the dead letter.
+
+        Raises:
+            InvalidRequest: the consumer is not a member of a group, or `record` is a copy.
+                Definite.
+            InvalidTransaction: with `commit="transaction"`, where the transaction sets records
+                aside. Definite.
+            IllegalGeneration: the partition is not this member's any more, so another one reads the
+                record again; nothing was sent. Definite.
+            MessageTooLarge: with its headers it is too large for the topic of dead letters.
+                Definite.
+            OutcomeUnknown: the dead letter may be stored, or not; reject it again. Indefinite.
+            RaftmqError: the topic cannot be made, or the record not be stored: it is not set
+                aside. `error.definite` says whether that is certain.
+        """
+        member = self._membership
+        if member is None or not member.is_dealt:
+            raise InvalidRequest(
+                "reject: only a member of a group has dead letters: give the consumer "
+                'group="billing", and topics or a pattern'
+            )
+        member.check_loop()
+        self._check_open_or_leaving()
+        check_record(record)
+        if member.commits_by_transaction:
+            raise InvalidTransaction(
+                'reject: with commit="transaction" a dead letter belongs into the transaction that '
+                "commits its offset: await tx.reject(record, error)"
+            )
+        return await self._rejected.send(member, record, attempts=attempts, error=error)
+
+    def _check_open_or_leaving(self) -> None:
+        """Raises Closed."""
+        raise NotImplementedError
