@@ -183,8 +183,10 @@ class Consumer(Rejecting, Openable, Generic[ValueT_co, KeyT_co]):
             try:
                 await self._rejected.close()
             finally:
-                await self._block.close(kind, error, traceback)
-                self._signal.on_news()  # a waiting task gets the error that ended the block
+                try:
+                    await self._block.close(kind, error, traceback)
+                finally:
+                    self._signal.on_news()  # a waiting task gets the error that ended the block
         if problem is not None and error is None:  # an error of the program comes first
             raise problem
         return False
