@@ -211,6 +211,7 @@ NOUNS = {
     "produce": "Send records: one for each line of standard input.",
     "consume": "Print records as they come, or those that are there.",
     "group": "Consumer groups: who is in them, how far they are, where they go on.",
+    "dlq": "Dead letters: what groups have set aside, why, and sending it back.",
     "transaction": "Transactions: what is open, what holds readers back, and ending it by hand.",
     "cluster": "The cluster: is it healthy, and who is in it.",
     "quorum": "The metadata quorum: how it is, and what is on its disks.",

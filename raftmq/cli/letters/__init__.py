@@ -1,0 +1,1 @@
+"""Dead letters of groups: looking at them, sending them back, deleting them."""

@@ -1,0 +1,207 @@
+"""Which groups have dead letters, which of these are still there, and reading them in order.
+
+The letters of a group are what stands in its topic behind those that a redrive has sent back. Its
+offset is that of a group of its own, and counts where it is beyond the beginning of the log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
+
+from raftmq.cli.terminal.exits import CommandError, ExitCode
+from raftmq.cli.terminal.output import Row, put_bytes
+from raftmq.cli.terminal.times import parse_time
+from raftmq.client.administration.groups.checks import check_group
+from raftmq.client.dead_letters.letters import (
+    DEAD_PREFIX,
+    REDRIVE_PREFIX,
+    DeadLetter,
+    dead_letter_topic,
+    group_part,
+    plain_headers,
+    read_letter,
+)
+from raftmq.errors import GroupIdNotFound, UnknownTopicOrPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from raftmq.client.administration.admin import Admin
+    from raftmq.client.client import Client
+    from raftmq.client.consumer.record import AnyRecord, ConsumerRecord
+
+LOOK_SECONDS = 0.2  # between looks at the position, which also moves where no record is left
+SILENCE_SECONDS_MAX = 30.0  # without anything of a partition: its leader does not answer
+
+
+class Span(NamedTuple):
+    """Offsets [start, end) of a partition that may have letters."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class Box(NamedTuple):
+    """The topic of a group's dead letters.
+
+    Attributes:
+        name: that stands for the group.
+        spans: of each partition, by number; the topic has one, if nobody has made it otherwise.
+    """
+
+    topic: str
+    name: str
+    spans: tuple[Span, ...]
+
+    @property
+    def redrive_group(self) -> str:
+        return REDRIVE_PREFIX + self.name
+
+    @property
+    def offset_count(self) -> int:
+        return sum(one.end - one.start for one in self.spans)
+
+
+class LetterFilter(NamedTuple):
+    """Which letters are meant.
+
+    Attributes:
+        error: a part of what `raftmq.error` says, whatever its capital letters.
+        since, until: when they were set aside, in milliseconds; the end is exclusive.
+    """
+
+    error: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+    def passes(self, record: AnyRecord, letter: DeadLetter) -> bool:
+        if self.error is not None and self.error.casefold() not in letter.error.casefold():
+            return False
+        if self.since is not None and record.timestamp < self.since:
+            return False
+        return self.until is None or record.timestamp < self.until
+
+
+def filter_of(
+    error: str | None, since: str | None = None, until: str | None = None
+) -> LetterFilter:
+    """Raises CommandError: a time that is none."""
+    return LetterFilter(error, time_of("--since", since), time_of("--until", until))
+
+
+def time_of(option: str, text: str | None) -> int | None:
+    """Raises CommandError."""
+    try:
+        # Other commands write times with an @, to tell them from offsets.
+        return None if text is None else parse_time(text.removeprefix("@"))
+    except ValueError as error:
+        raise CommandError(f"{option}: {error}", ExitCode.USAGE) from error
+
+
+async def all_boxes(admin: Admin) -> list[Box]:
+    names = [one.name for one in await admin.list_topics() if one.name.startswith(DEAD_PREFIX)]
+    return [await _box(admin, name, name.removeprefix(DEAD_PREFIX)) for name in names]
+
+
+async def find_box(admin: Admin, group: str) -> Box:
+    """
+    Raises:
+        CommandError: the group has no dead letters.
+    """
+    check_group(group)
+    topic = dead_letter_topic(group)
+    try:
+        return await _box(admin, topic, group_part(group))
+    except UnknownTopicOrPartition:
+        line = (
+            f"group {group!r} has no dead letters: there is no topic {topic}; `raftmq dlq list`"
+            " shows which groups have some"
+        )
+        raise CommandError(line, ExitCode.NOT_FOUND) from None
+
+
+async def _box(admin: Admin, topic: str, name: str) -> Box:
+    box = Box(topic, name, ())
+    starts = await admin.offsets(topic, "earliest")
+    ends = await admin.offsets(topic, "latest")
+    sent_back = await positions(admin, box)
+    spans = [
+        Span(number, max(starts.get(number) or 0, sent_back.get(number, 0)), end or 0)
+        for number, end in sorted(ends.items())
+    ]
+    return box._replace(spans=tuple(span for span in spans if span.start < span.end))
+
+
+async def positions(admin: Admin, box: Box) -> dict[int, int]:
+    """How far a redrive has come, by partition."""
+    try:
+        found = await admin.group_offsets(box.redrive_group)
+    except GroupIdNotFound:  # there was none, or its offsets were forgotten
+        return {}
+    return {number: one.offset for (topic, number), one in found.items() if topic == box.topic}
+
+
+async def read_letters(
+    client: Client, topic: str, spans: Iterable[Span], take: Callable[[ConsumerRecord], bool]
+) -> None:
+    """Partition by partition, in order.
+
+    Args:
+        take: called with each of them; False: it wants no more.
+
+    Raises:
+        CommandError: a leader does not answer.
+    """
+    for span in spans:
+        if not await _read(client, topic, span, take):
+            return
+
+
+async def _read(
+    client: Client, topic: str, span: Span, take: Callable[[ConsumerRecord], bool]
+) -> bool:
+    key = topic, span.partition
+    async with client.consumer(assign=[key], start="earliest") as consumer:
+        consumer.seek(*key, offset=span.start)
+        batches, heard_at = consumer.batches(), anyio.current_time()
+        while (position := consumer.position(*key)) is None or position < span.end:
+            with anyio.move_on_after(LOOK_SECONDS):
+                batch = await anext(batches)
+                heard_at = anyio.current_time()
+                for record in batch:
+                    if record.offset >= span.end or not take(record):
+                        return record.offset >= span.end
+            if anyio.current_time() > heard_at + SILENCE_SECONDS_MAX:
+                line = f"{topic}-{span.partition}: nothing has come for {SILENCE_SECONDS_MAX:g} s"
+                raise CommandError(line, ExitCode.UNREACHABLE)
+    return True
+
+
+def letter_object(record: ConsumerRecord, letter: DeadLetter) -> Row:
+    """For JSON."""
+    origin = letter.origin
+    row: Row = {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "origin": None if origin is None else origin._asdict(),
+        "attempts": letter.attempts,
+        "error": letter.error or None,
+        "group": letter.group or None,
+        "redriven": letter.redriven,
+    }
+    put_bytes(row, "key", record.key)
+    put_bytes(row, "value", record.value)
+    headers: list[Row] = []
+    for name, value in plain_headers(record.headers):
+        headers.append({"name": name})
+        put_bytes(headers[-1], "value", value)
+    row["headers"], row["tags"] = headers, list(record.tags)
+    return row
+
+
+def letter_of(record: ConsumerRecord) -> DeadLetter:
+    return read_letter(record.headers)

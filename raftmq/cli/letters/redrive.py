@@ -1,0 +1,224 @@
+"""`raftmq dlq redrive`: dead letters go back to the topics where they stood.
+
+Each step is a transaction: records are sent, letters between them that are not meant are appended
+again behind all others, and the offset of the group `__redrive.X` moves over both. So what dies in
+between sends nothing twice, and a second command ends the transaction of the first. What was sent
+back is deleted afterwards: offsets of groups without members are forgotten before letters are.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.cli.clusters.connected import run_connected
+from raftmq.cli.letters.letter_source import Span, find_box, letter_object, letter_of, read_letters
+from raftmq.cli.terminal.exits import CommandError, ExitCode
+from raftmq.cli.terminal.output import Row, write_json, write_table
+from raftmq.client.administration.checks import check_topic
+from raftmq.client.dead_letters.letters import redriven_headers
+from raftmq.errors import RaftmqError
+from raftmq.words import counted
+
+if TYPE_CHECKING:
+    from raftmq.cli.letters.letter_source import Box, LetterFilter
+    from raftmq.client.administration.admin import Admin
+    from raftmq.client.client import Client
+    from raftmq.client.consumer.record import ConsumerRecord
+    from raftmq.client.producer.producer import Producer
+
+STEP_RECORDS, STEP_BYTES = 500, 4 << 20  # of one transaction
+SIZE_MAX = 32 << 20  # the topics decide
+
+
+class RedriveOrder(NamedTuple):
+    """Attributes:
+    to_topic: in place of the topic of origin.
+    most: at most so many; None: all.
+    """
+
+    group: str
+    wanted: LetterFilter
+    to_topic: str | None
+    most: int | None
+    is_dry: bool
+
+
+class Plan(NamedTuple):
+    """What is to be sent.
+
+    Attributes:
+        offsets: of the letters that are meant, by partition.
+        counts: of these, by the topic to which they go.
+        homeless: meant, and without an origin.
+        rows: what is said of them, for a dry run.
+    """
+
+    offsets: dict[int, set[int]]
+    counts: dict[str, int]
+    homeless: int
+    rows: list[Row]
+
+
+def redrive(order: RedriveOrder, bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
+    if order.to_topic is not None:
+        check_topic(order.to_topic)
+
+    async def run(client: Client) -> tuple[Plan, int]:
+        admin = client.admin.with_timeout(timeout)
+        box = await find_box(admin, order.group)
+        if order.is_dry:
+            return await _plan(client, admin, box, order), 0
+        async with client.producer(
+            transaction_id=box.redrive_group,
+            max_request_size=SIZE_MAX,
+            buffer_memory=2 * SIZE_MAX,
+        ) as producer:
+            box = await find_box(admin, order.group)  # what another command had begun has ended
+            plan = await _plan(client, admin, box, order)
+            kept = await _send(client, producer, box, plan, order)
+        await _delete_sent(admin, box, plan)
+        return plan, kept
+
+    # It may take long: nothing but silence ends it.
+    plan, kept = run_connected(run, bootstrap)
+    _tell(order, plan, kept, as_json=as_json)
+    return ExitCode.OK
+
+
+async def _plan(client: Client, admin: Admin, box: Box, order: RedriveOrder) -> Plan:
+    """
+    Raises:
+        CommandError: a topic to which letters would go is not there.
+    """
+    plan = Plan({}, {}, 0, [])
+    found = homeless = 0
+
+    def take(record: ConsumerRecord) -> bool:
+        nonlocal found, homeless
+        letter = letter_of(record)
+        if not order.wanted.passes(record, letter):
+            return True
+        topic = _target(record, order)
+        if topic is None:
+            homeless += 1
+            return True
+        found += 1
+        plan.offsets.setdefault(record.partition, set()).add(record.offset)
+        plan.counts[topic] = plan.counts.get(topic, 0) + 1
+        if order.is_dry:
+            plan.rows.append(letter_object(record, letter) | {"to": topic})
+        return order.most is None or found < order.most
+
+    await read_letters(client, box.topic, box.spans, take)
+    there = {one.name for one in await admin.list_topics(list(plan.counts))} if found else set()
+    if missing := sorted(plan.counts.keys() - there):
+        count = counted(sum(plan.counts[name] for name in missing), "dead letter")
+        line = (
+            f"{count} would go to {', '.join(missing)}, which is not there, and nothing was sent:"
+            " make it, or give --to-topic"
+        )
+        raise CommandError(line, ExitCode.NOT_FOUND)
+    return plan._replace(homeless=homeless)
+
+
+def _target(record: ConsumerRecord, order: RedriveOrder) -> str | None:
+    """None: nobody knows."""
+    if order.to_topic is not None:
+        return order.to_topic
+    origin = letter_of(record).origin
+    return None if origin is None else origin.topic
+
+
+async def _send(
+    client: Client, producer: Producer, box: Box, plan: Plan, order: RedriveOrder
+) -> int:
+    """The number of letters that were not meant, and stand behind the others now."""
+    step: list[ConsumerRecord] = []
+    kept = 0
+    for span in _spans(box, plan):
+        at = span.start
+        while at < span.end:
+            step.clear()
+            size = 0
+
+            def take(record: ConsumerRecord) -> bool:
+                nonlocal size
+                step.append(record)
+                size += record.size
+                return len(step) < STEP_RECORDS and size < STEP_BYTES
+
+            await read_letters(client, box.topic, [Span(span.partition, at, span.end)], take)
+            at = step[-1].offset + 1 if step else span.end
+            meant = plan.offsets[span.partition]
+            async with producer.transaction() as tx:
+                for record in step:
+                    if record.offset in meant:
+                        topic = _target(record, order)
+                        assert topic is not None, "planned"
+                        await tx.enqueue(
+                            topic,
+                            record.value,
+                            key=record.key,
+                            headers=redriven_headers(record.headers),
+                            tags=record.tags,
+                        )
+                    else:
+                        kept += 1
+                        await tx.enqueue(
+                            box.topic,
+                            record.value,
+                            key=record.key,
+                            headers=record.headers,
+                            tags=record.tags,
+                            timestamp=max(record.timestamp, 0),
+                        )
+                tx.commit_offsets({(box.topic, span.partition): at}, group=box.redrive_group)
+    return kept
+
+
+def _spans(box: Box, plan: Plan) -> list[Span]:
+    """Up to the last letter that is meant: what stands behind it stays where it is."""
+    return [
+        span._replace(end=max(plan.offsets[span.partition]) + 1)
+        for span in box.spans
+        if span.partition in plan.offsets
+    ]
+
+
+async def _delete_sent(admin: Admin, box: Box, plan: Plan) -> None:
+    ends: dict[int, int] = {span.partition: span.end for span in _spans(box, plan)}
+    if not ends:
+        return
+    try:
+        await admin.delete_records(box.topic, dict(ends))
+    except RaftmqError as error:  # the next run goes on behind them, while the offset is known
+        sys.stderr.write(
+            f"raftmq: what was sent back still stands in {box.topic}, and a redrive would send it"
+            f" again after groups.offsets_retention_ms: `raftmq topic trim {box.topic}`: {error}\n"
+        )
+
+
+def _tell(order: RedriveOrder, plan: Plan, kept: int, *, as_json: bool) -> None:
+    if plan.homeless:
+        count = counted(plan.homeless, "dead letter")
+        sys.stderr.write(f"raftmq: {count} without an origin: give --to-topic to send them\n")
+    if as_json:
+        rows = (
+            plan.rows
+            if order.is_dry
+            else [
+                {"group": order.group, "topic": topic, "sent": count}
+                for topic, count in sorted(plan.counts.items())
+            ]
+        )
+        write_json(rows)
+        return
+    if not plan.counts:
+        sys.stdout.write(f"group {order.group}: no such dead letters, nothing to send\n")
+        return
+    title = "to be sent" if order.is_dry else "sent"
+    write_table(("topic", title), sorted(plan.counts.items()))
+    if kept:
+        count = counted(kept, "dead letter")
+        sys.stderr.write(f"raftmq: {count} that were not meant stand behind the others now\n")
