@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +15,11 @@ from click.testing import CliRunner, Result
 
 from raftmq import testing
 from raftmq.cli.main import main
+from raftmq.client.consumer.record import ConsumerRecord
+from raftmq.client.dead_letters.letters import letter_headers
 from raftmq.sync import connect
+from tests.cluster.dead_letter_worker import results_of
+from tests.cluster.node_process import PROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +28,8 @@ if TYPE_CHECKING:
     from raftmq.testing.server import Server
 
 pytestmark = pytest.mark.cluster
+
+SECONDS_MAX, KILLS = 60.0, 3
 
 
 @pytest.fixture(scope="module")
@@ -138,3 +149,121 @@ def test_a_group_without_any(desk: Desk, verb: str) -> None:
     result = desk.run(f"{verb} nobody")
     assert result.exit_code == 3
     assert "group 'nobody' has no dead letters" in result.stderr
+
+
+# -- Workers that are killed ----------------------------------------------------------------------
+
+
+@contextmanager
+def worker(server: Server, work: str, topic: str) -> Iterator[subprocess.Popen[str]]:
+    """Killed with SIGKILL in the end."""
+    command = [sys.executable, "-m", "tests.cluster.dead_letter_worker", work]
+    process = subprocess.Popen(
+        [*command, "--bootstrap", server.bootstrap, "--topic", topic],
+        cwd=PROJECT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def told(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_killed_between_reject_and_commit(server: Server, mq: Client, desk: Desk) -> None:
+    """The record is read again, and set aside again: at least once, and none is lost."""
+    topic = "killed"
+    mq.admin.create_topic(topic, partitions=1)
+    with mq.producer() as producer:
+        producer.send_many(topic, ["a", "b", "c"])
+    with worker(server, "reject", topic) as process:
+        assert told(process) == "a"
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert told(process) == "b"  # which is not committed
+    with worker(server, "reject", topic) as process:
+        found = [told(process)]
+        assert process.stdin is not None
+        for _ in range(2 if found == ["b"] else 1):
+            process.stdin.write("\n")
+            process.stdin.flush()
+            if len(found) < 2:
+                found.append(told(process))
+    assert found == ["b", "c"]
+    rows = desk.rows(f"show {topic}")
+    assert [one["value"] for one in rows] == ["a", "b", "b", "c"]
+    assert [one["origin"]["offset"] for one in rows] == [0, 1, 1, 2]
+
+
+def is_done(mq: Client, group: str) -> bool:
+    return [one.lag for one in mq.admin.group_lag(group)] == [0, 0]
+
+
+@pytest.mark.parametrize("work", ["once", "blocking"])
+def test_exactly_once_over_kills(server: Server, mq: Client, desk: Desk, work: str) -> None:
+    """Workers are killed again and again: each record has its result once, or is set aside once."""
+    topic, count = f"{work}-kills", 100
+    names = [f"{number:03}" for number in range(count)]
+    for name in (topic, results_of(topic)):
+        mq.admin.create_topic(name, partitions=2)
+    with mq.producer() as producer:
+        producer.send_many(topic, names)
+    random, deadline = Random(work), time.monotonic() + SECONDS_MAX
+    for _ in range(KILLS):
+        with worker(server, work, topic) as process:
+            assert told(process) == "open"
+            time.sleep(random.uniform(0.3, 1.5))  # it does some of its work
+    with worker(server, work, topic):
+        while not is_done(mq, topic):
+            assert time.monotonic() < deadline, "records are left"
+            time.sleep(0.1)
+    while any(mq.admin.open_transactions(one) for one in (results_of(topic), f"__dead.{topic}")):
+        assert time.monotonic() < deadline, "a transaction stays open"
+        time.sleep(0.2)
+    dead = [name for name in names if name.endswith("7")]
+    assert sorted(values(mq, results_of(topic))) == [name for name in names if name not in dead]
+    rows = desk.rows(f"show {topic}")
+    assert sorted(one["value"] for one in rows) == dead
+    assert {(one["attempts"], one["error"]) for one in rows} == {(2, "ValueError: seven")}
+
+
+def test_a_redrive_that_is_killed(server: Server, mq: Client, desk: Desk) -> None:
+    """Again and again, until one comes to its end: each dead letter is sent back once."""
+    count, deadline = 3_000, time.monotonic() + SECONDS_MAX
+    for topic in ("far", "__dead.far"):
+        mq.admin.create_topic(topic, partitions=1)
+    source = [ConsumerRecord("far", 0, number, -1, None, b"%d" % number) for number in range(count)]
+    with mq.producer() as producer:
+        producer.send_many(
+            "__dead.far",
+            source,
+            value=lambda one: one.value,
+            headers=lambda one: letter_headers(
+                one, "far", attempts=1, error=f"E: {'even' if one.offset % 2 == 0 else 'odd'}"
+            ),
+        )
+    command = [sys.executable, "-m", "raftmq", "dlq", "redrive", "far", "--error", "even"]
+    kills = 0
+    while True:
+        assert time.monotonic() < deadline
+        process = subprocess.Popen([*command, "-b", server.bootstrap], cwd=PROJECT)
+        try:
+            assert process.wait(1.0 + 0.2 * kills) == 0
+            break
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            kills += 1
+    assert kills, "it was too quick"
+    wanted = [str(number) for number in range(0, count, 2)]
+    assert sorted(values(mq, "far")) == sorted(wanted)
+    left = [one["value"] for one in desk.rows("show far")]
+    assert sorted(left) == sorted(str(number) for number in range(1, count, 2))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import anyio
 
 from raftmq.client.dead_letters.letters import error_text
+from raftmq.client.dead_letters.rejecting import PRODUCER_OPTIONS
 from raftmq.client.network.channel import one_error
 from raftmq.client.options import EXACTLY_ONCE
 from raftmq.client.transactions.offsets import member_behind
@@ -104,6 +105,8 @@ async def exactly_once(
         "delivery": EXACTLY_ONCE,
         "transaction_timeout_ms": TIMEOUT_MS,
     }
+    if on_poison == DEAD_LETTER:  # they are as large as what was read
+        options |= {key: PRODUCER_OPTIONS[key] for key in ("max_request_size", "buffer_memory")}
     async with mq.producer(**options) as one, mq.producer(**options) as other:
         loop = _Loop(
             (one, other),
@@ -332,6 +335,8 @@ class _Loop:
             raise
         except Exception as error:
             self._suspects.on_failed(batch, error)
+            if len(batch) > 1:  # half of them is something else: no reason to wait longer
+                self._backoff.reset()
             raise
 
     async def _commit(self, turn: _Turn) -> None:

@@ -214,8 +214,11 @@ class Transaction(TransactionSender[ValueT_contra, KeyT_contra]):
                 headers=headers,
                 tags=sent.tags,
             )
-        except MessageTooLarge as problem:
-            raise no_room(record, topic, problem) from problem
+        except (MessageTooLarge, TransactionAborted) as problem:
+            cause = problem if isinstance(problem, MessageTooLarge) else problem.__cause__
+            if isinstance(cause, MessageTooLarge):  # else the record is not what it is about
+                raise no_room(record, topic, cause) from problem
+            raise
 
     # -- its end ---------------------------------------------------------------------------
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+import copy
+import json
+from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,9 +13,21 @@ import trio
 
 import raftmq
 from raftmq.client.client import Client
-from raftmq.errors import ErrorCode, InvalidConfig, InvalidTransaction, OutcomeUnknown
+from raftmq.client.consumer.record import PartitionOwnership
+from raftmq.client.dead_letters.letters import read_letter
+from raftmq.errors import (
+    ErrorCode,
+    InvalidConfig,
+    InvalidRequest,
+    InvalidTransaction,
+    OutcomeUnknown,
+    RaftmqError,
+    TransactionAborted,
+)
 from raftmq.model import AbortReason
+from raftmq.wire.batch.records import RecordBatch
 from tests.simulation.client_network import ClientNetwork
+from tests.unit.client.administration.bureau import Bureau
 from tests.unit.client.consumer.reading import append_control
 from tests.unit.client.group.grouped import GROUP, grouped, until
 from tests.unit.client.producer.shell import NOW_MS
@@ -29,7 +43,7 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.consumer import Consumer
     from raftmq.rpc.reply import Reply
     from tests.unit.client.group.grouped import Grouped
-    from tests.unit.client.world import Turn
+    from tests.unit.client.world import Turn, World
 
 COUNT = 40
 INPUT = [f"{number:02}" for number in range(COUNT)]
@@ -42,6 +56,7 @@ class Plant(NamedTuple):
     coordinator: Coordinator
     mq: Client
     consumer: Consumer
+    bureau: Bureau
 
     def results(self) -> list[str]:
         return committed_in(self.coordinator, self.here.world, topic="results")
@@ -87,12 +102,18 @@ class Plant(NamedTuple):
 @asynccontextmanager
 async def plant() -> AsyncIterator[Plant]:
     coordinator = Coordinator()
-    async with grouped(2, prepare=coordinator.install, results=1) as here:
+    bureaus: list[Bureau] = []
+
+    def prepare(world: World) -> None:
+        bureaus.append(Bureau(world))
+        coordinator.install(world)
+
+    async with grouped(2, prepare=prepare, results=1) as here:
         addresses = [broker.address for broker in here.world.brokers.values()]
         network = ClientNetwork(here.world.network.node("program"))
         client = Client(addresses, network=network, random=Random(1), now_ms=lambda: NOW_MS)
         async with client, here.consumer("program", delivery="exactly_once") as consumer:
-            yield Plant(here, coordinator, client, consumer)
+            yield Plant(here, coordinator, client, consumer, bureaus[0])
 
 
 def feed(plant: Plant, start: int = 0, end: int = COUNT) -> None:
@@ -326,6 +347,135 @@ async def test_poison(autojump_clock: MockClock) -> None:
             await until(lambda: len(here.results()) >= COUNT)
             await trio.sleep(1)
         assert sorted(here.results()) == sorted([*set(INPUT) - {"10"}, "dead 10"])
+
+
+DEAD = f"__dead.{GROUP}"
+
+
+@pytest.mark.parametrize("max_records", [1, 7, 10_000])
+async def test_dead_letters(autojump_clock: MockClock, max_records: int) -> None:
+    """Records that fail by themselves are set aside, and none of those beside them."""
+    async with plant() as here:
+        tries: list[int] = []
+
+        async def transform(batch: AnyBatch, tx: Any) -> None:
+            await here.transform(batch, tx)
+            if {b"07", b"10", b"12"} & {*batch.values}:
+                tries.append(len(batch))
+                raise ValueError(f"one of {len(batch)}")
+
+        async with here.running(transform, max_records=max_records, on_poison="dead_letter"):
+            feed(here)
+            await until(lambda: len(here.results()) >= COUNT - 3)
+            await until(lambda: here.coordinator.offsets == {GROUP: {0: 20, 1: 20}})
+        assert sorted(here.results()) == sorted({*INPUT} - {"07", "10", "12"})
+        assert sorted(committed_in(here.coordinator, here.here.world, topic=DEAD)) == [
+            "07", "10", "12",
+        ]  # fmt: skip
+        assert tries.count(1) == 9, "each was tried three times alone"
+        assert len(tries) <= 9 + 3 * 12  # halves, not all of them one by one
+        partition = here.here.world.topics[DEAD].partitions[0]
+        for _, _, data in partition.batches:
+            for headers in RecordBatch.decode(data).headers:
+                letter = read_letter(headers)
+                assert (letter.attempts, letter.error) == (3, "ValueError: one of 1")
+                assert letter.group == GROUP
+
+
+async def test_dead_letters_of_transactions_that_are_aborted(autojump_clock: MockClock) -> None:
+    """Nothing stands there of those: a record is set aside once, and its offset with it."""
+    random = Random(7)
+    async with plant() as here:
+
+        async def transform(batch: AnyBatch, tx: Any) -> None:
+            await here.transform(batch, tx)
+            for row in here.coordinator.rows.values():
+                if random.random() < 0.2:
+                    here.coordinator.decide(row, is_committed=False, reason=AbortReason.OPERATOR)
+            if {b"07", b"10", b"12"} & {*batch.values}:
+                raise ValueError("no")
+
+        here.coordinator.ends += [
+            refused(ErrorCode.COORDINATOR_NOT_AVAILABLE) if random.random() < 0.3 else _carry_out
+            for _ in range(30)
+        ]
+        async with here.running(transform, max_records=3, on_poison="dead_letter"):
+            feed(here)
+            await until(lambda: here.coordinator.offsets == {GROUP: {0: 20, 1: 20}}, seconds=600)
+        assert sorted(here.results()) == sorted({*INPUT} - {"07", "10", "12"})
+        dead = committed_in(here.coordinator, here.here.world, topic=DEAD)
+        assert sorted(dead) == ["07", "10", "12"]
+        assert not all(here.coordinator.decided.values())
+
+
+def _carry_out(turn: Turn) -> Reply:
+    return turn.carry_out()
+
+
+async def test_reject_in_a_transaction(autojump_clock: MockClock) -> None:
+    """By hand: it counts with the offset, or not at all, and serializers leave it alone."""
+    async with plant() as here:
+        feed(here, 0, 4)
+        async with here.mq.producer(transactions=True, value_serializer=json.dumps) as producer:
+            first = await anext(here.consumer)
+            with suppress(ZeroDivisionError):
+                async with producer.transaction() as tx:
+                    told = await tx.reject(first, ValueError("no"))
+                    assert (told.topic, told.offset) == (DEAD, 0)
+                    tx.commit_offsets(here.consumer)
+                    raise ZeroDivisionError
+            assert committed_in(here.coordinator, here.here.world, topic=DEAD) == []
+            assert here.coordinator.offsets == {}
+            async with producer.transaction() as tx:
+                await tx.reject(first, ValueError("no"), attempts=2)
+                tx.commit_offsets(here.consumer)
+            value = (first.value or b"").decode()
+            assert committed_in(here.coordinator, here.here.world, topic=DEAD) == [value]
+            assert here.coordinator.offsets[GROUP][first.partition] == 1
+            with pytest.raises(InvalidTransaction, match="over"):
+                await tx.reject(first)
+            async with producer.transaction() as tx:
+                with pytest.raises(InvalidRequest, match="copied"):
+                    await tx.reject(copy.copy(first))
+
+
+async def test_reject_what_was_lost(autojump_clock: MockClock) -> None:
+    """The partition is another member's: its transaction must not count."""
+    async with plant() as here:
+        feed(here, 0, 4)
+        first = await anext(here.consumer)
+        state = here.consumer._subscription.states[first.topic, first.partition]
+        async with here.mq.producer(transactions=True) as producer:
+
+            async def try_it() -> None:
+                async with producer.transaction() as tx:
+                    state.ownership = PartitionOwnership()  # lost, and back since
+                    await tx.reject(first)
+
+            with pytest.raises(TransactionAborted) as caught:
+                await try_it()
+            assert caught.value.reason == "group"
+        assert DEAD not in here.here.world.topics
+
+
+async def test_no_room_for_a_dead_letter(autojump_clock: MockClock) -> None:
+    """It would be so again: it ends with an error that says what to raise, and nothing is lost."""
+    async with plant() as here:
+        feed(here, 0, 2)
+
+        async def transform(batch: AnyBatch, tx: Any) -> None:
+            raise ValueError("no")
+
+        def refuse(turn: Turn) -> Reply:
+            return turn.refuse(ErrorCode.MESSAGE_TOO_LARGE)
+
+        here.bureau.leader = 3
+        here.here.world.brokers[3].produces += [refuse] * 9
+        with pytest.raises(RaftmqError, match=r"max\.message\.bytes"), trio.fail_after(99):
+            await raftmq.exactly_once(
+                here.mq, here.consumer, transform, on_poison="dead_letter", attempts=1
+            )
+        assert here.coordinator.offsets == {}
 
 
 async def test_nothing_is_left_behind_the_last_record(autojump_clock: MockClock) -> None:
