@@ -162,7 +162,10 @@ AREAS: dict[str, dict[str, Requirement]] = {
             "records for a certain time", missing="all but rules and format, which nothing uses"
         ),
         "A12.4": Requirement("retry topics", missing="all of it"),
-        "A12.5": Requirement("dead letters", missing="other than `on_poison` of `exactly_once`"),
+        "A12.5": Requirement(
+            "dead letters",
+            missing="records that kill their process are not set aside by themselves",
+        ),
         "A12.6": Requirement("an archive of what retention removes", missing="all of it"),
         "A12.7": Requirement("mirroring between clusters", missing="all of it; not planned"),
         "A13.1": Requirement("presets for throughput and for latency"),

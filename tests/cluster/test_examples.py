@@ -55,6 +55,13 @@ SAYS = {
         r"^8000 rows, each of them once$",
         r"^1500 rows in the log are of attempts that do not count$",
     ],
+    "dead_letter_desk": [
+        r"^113 of 120 invoices are booked$",
+        r"^accounting +7 .* BankDownError: the bank does not answer \(4\); ValueError: .* \(3\)$",
+        r"^desk.invoices +4$",
+        r"^desk.invoices +3$",
+        r"^120 invoices, each of them once$",
+    ],
     "publish_subscribe": [
         r"^billing, with two members: 300$", r"^shipping, later: 300$", r"beginning: 300$"
     ],

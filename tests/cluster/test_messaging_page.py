@@ -15,6 +15,6 @@ PAGE = Path(__file__).parents[2] / "docs/MESSAGING.md"
 
 
 def test_the_page(tmp_path: Path) -> None:
-    """Each file is written, each command typed (A12.1)."""
+    """Each file is written, each command typed (A12.1, A12.5)."""
     with testing.cluster(3) as server:
         Reader(tmp_path, server.bootstrap).follow(PAGE)

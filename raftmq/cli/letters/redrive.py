@@ -221,4 +221,4 @@ def _tell(order: RedriveOrder, plan: Plan, kept: int, *, as_json: bool) -> None:
     write_table(("topic", title), sorted(plan.counts.items()))
     if kept:
         count = counted(kept, "dead letter")
-        sys.stderr.write(f"raftmq: {count} that were not meant stand behind the others now\n")
+        sys.stderr.write(f"raftmq: appended again behind all others, as not meant: {count}\n")
