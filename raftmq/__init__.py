@@ -51,6 +51,8 @@ if TYPE_CHECKING:  # `X as X` and a star are what type checkers take for public 
     from raftmq.client.consumer.options import ConsumerOptions as ConsumerOptions
     from raftmq.client.consumer.record import ConsumerRecord as ConsumerRecord
     from raftmq.client.group.effects import Rebalance as Rebalance
+    from raftmq.client.processing.retry_policy import Exponential as Exponential
+    from raftmq.client.processing.retry_policy import RetryPolicy as RetryPolicy
     from raftmq.client.producer.batch import BatchMetadata as BatchMetadata
     from raftmq.client.producer.batch import RecordMetadata as RecordMetadata
     from raftmq.client.producer.delivery import Delivery as Delivery
@@ -107,6 +109,7 @@ _HOMES = {
     "raftmq.client.consumer.options": ("ConsumerOptions",),
     "raftmq.client.consumer.record": ("ConsumerRecord",),
     "raftmq.client.group.effects": ("Rebalance",),
+    "raftmq.client.processing.retry_policy": ("Exponential", "RetryPolicy"),
     "raftmq.client.producer.batch": (
         "BatchMetadata",
         "RecordMetadata",

@@ -1,0 +1,317 @@
+"""`ProcessingOrder`: which record is handled next, and how far each partition is done. Pure.
+
+Owns the records that a program has in hand: those that wait, those that are handled, and those that
+wait for another attempt. The caller reads the clock and calls the handler. Kafka: the work
+containers of Confluent's Parallel Consumer.
+
+Invariants: of the records of one key, one is handled at a time, in the order of their offsets, also
+where a partition was lost and is back. `first_offset` is the lowest offset of a partition that is
+not finished: what lies below may be committed. At most `max_in_hand` records are in hand, those
+included that are finished behind an unfinished one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from enum import Enum, auto
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Hashable, Iterator, Sequence
+    from typing import TypeAlias
+
+    from raftmq.client.consumer.record import AnyRecord
+
+    Key: TypeAlias = tuple[str, int]
+    Ownership: TypeAlias = Hashable
+
+# A share of the free room for each batch: the others find some, too.
+BATCHES_PER_ROOM = 4
+
+
+class RecordStanding(Enum):
+    """Where a record in hand stands."""
+
+    QUEUED = auto()  # behind another one of its key
+    READY = auto()
+    BEGUN = auto()  # a worker has it
+    WAITING = auto()  # for its next attempt
+    OVER = auto()  # finished, or dropped
+
+
+class RecordInHand:
+    """A record, and where it stands.
+
+    Attributes:
+        record: as it was sent.
+        attempts: how often it was begun.
+        is_lost: its partition is not this member's any more: its result does not count.
+    """
+
+    __slots__ = ("attempts", "is_lost", "lane", "number", "place", "record", "standing")
+
+    def __init__(self, record: AnyRecord, place: _Place, lane: Hashable, number: int) -> None:
+        self.record, self.place, self.lane, self.number = record, place, lane, number
+        self.attempts, self.is_lost, self.standing = 0, False, RecordStanding.QUEUED
+
+
+class _Place:
+    """A partition in one ownership.
+
+    Attributes:
+        unfinished: by offset, in order; an OrderedDict, as finding the first one of a dict takes as
+            long as it has had entries.
+        arrived: how many records have come.
+        begun: how many are handled right now.
+        parked: ready, but the partition is held back.
+        is_full: reading of it pauses.
+    """
+
+    def __init__(self) -> None:
+        self.key: Key | None = None
+        self.unfinished: OrderedDict[int, RecordInHand] = OrderedDict()
+        self.arrived = self.begun = 0
+        self.parked: list[RecordInHand] = []
+        self.is_held_back = self.is_full = False
+
+    @property
+    def first(self) -> RecordInHand | None:
+        for one in self.unfinished.values():
+            return one
+        return None
+
+    @property
+    def window(self) -> int:
+        """Records from the first unfinished one on."""
+        first = self.first
+        return 0 if first is None else self.arrived - first.number
+
+
+class ProcessingOrder:
+    """The records in hand of one consumer.
+
+    Args:
+        max_in_hand: how many these are at most.
+
+    Attributes:
+        in_hand: how many these are.
+    """
+
+    def __init__(self, max_in_hand: int) -> None:
+        self._max = max_in_hand
+        self.in_hand = 0
+        self._places: dict[Ownership, _Place] = {}
+        self._lanes: dict[Hashable, deque[RecordInHand]] = {}
+        self._ready: deque[RecordInHand] = deque()
+        self._waiting: list[tuple[float, int, RecordInHand]] = []
+        self._serials = count()
+        self._is_stopped = self._is_abandoned = False
+
+    # -- records ---------------------------------------------------------------------------
+
+    def add(self, ownership: Ownership, records: Sequence[AnyRecord]) -> None:
+        """They were read, in the order of their offsets; no more than `room`."""
+        assert len(records) <= self.room, "more than there is room for"
+        place = self._places.setdefault(ownership, _Place())
+        before = place.window
+        for record in records:
+            place.key = record.topic, record.partition
+            one = RecordInHand(record, place, _lane_of(record), place.arrived)
+            place.arrived += 1
+            place.unfinished[record.offset] = one
+            self._enter(one)
+        self.in_hand += place.window - before
+
+    def _enter(self, one: RecordInHand) -> None:
+        if one.lane is None:
+            return self._make_ready(one)
+        lane = self._lanes.setdefault(one.lane, deque())
+        lane.append(one)
+        if len(lane) == 1:
+            self._make_ready(one)
+        return None
+
+    def _make_ready(self, one: RecordInHand) -> None:
+        one.standing = RecordStanding.READY
+        self._ready.append(one)
+
+    def begin(self) -> RecordInHand | None:
+        """The next record for a worker; None: there is none now."""
+        while self._ready and not self._is_stopped:
+            one = self._ready.popleft()
+            if one.standing is not RecordStanding.READY:  # dropped meanwhile
+                continue
+            if one.place.is_held_back:
+                one.place.parked.append(one)
+                continue
+            one.standing = RecordStanding.BEGUN
+            one.place.begun += 1
+            one.attempts += 1
+            return one
+        return None
+
+    def finish(self, one: RecordInHand) -> None:
+        """It was handled, or set aside."""
+        assert one.standing is RecordStanding.BEGUN, one.standing
+        place, before = one.place, one.place.window
+        place.begun -= 1
+        one.standing = RecordStanding.OVER
+        if one.is_lost:
+            self.in_hand -= 1
+        else:
+            del place.unfinished[one.record.offset]
+            self.in_hand += place.window - before
+        self._leave(one)
+
+    def postpone(self, one: RecordInHand, due: float) -> None:
+        """It has failed, and is ready again at `due`. Its key waits for it, and no worker does."""
+        assert one.standing is RecordStanding.BEGUN, one.standing
+        if one.is_lost:  # its new owner tries it
+            return self.finish(one)
+        one.place.begun -= 1
+        one.standing = RecordStanding.WAITING
+        heappush(self._waiting, (due, next(self._serials), one))
+        return None
+
+    def _leave(self, one: RecordInHand) -> None:
+        """The next one of its key is ready."""
+        if one.lane is None:
+            return
+        lane = self._lanes[one.lane]
+        assert lane[0] is one, "handled out of order"
+        lane.popleft()
+        if lane:
+            self._make_ready(lane[0])
+        else:
+            del self._lanes[one.lane]
+
+    # -- time ------------------------------------------------------------------------------
+
+    @property
+    def next_due(self) -> float:
+        """When the next record is ready that waits; infinite: none waits."""
+        while self._waiting and self._waiting[0][2].standing is not RecordStanding.WAITING:
+            heappop(self._waiting)  # dropped
+        return self._waiting[0][0] if self._waiting else inf
+
+    def wake(self, now: float) -> bool:
+        """Make ready what is due; whether there was any."""
+        is_any = False
+        while self.next_due <= now:
+            self._make_ready(heappop(self._waiting)[2])
+            is_any = True
+        return is_any
+
+    # -- room ------------------------------------------------------------------------------
+
+    @property
+    def room(self) -> int:
+        """How many records the next batch may have; 0: read none."""
+        free = self._max - self.in_hand
+        return -(-free // BATCHES_PER_ROOM)
+
+    def full_partitions(self) -> set[Key]:
+        """Those of which no more is read until some of their records are finished.
+
+        A partition has at most as many records in hand as there is room left: so k that are stuck
+        leave a (k + 1)th part of the room to the others. It is read again once it has half of that.
+        """
+        free = self._max - self.in_hand
+        for place in self._places.values():
+            window = place.window
+            place.is_full = 2 * window > free if place.is_full else window >= max(free, 1)
+        return {p.key for p in self._places.values() if p.is_full and p.key is not None}
+
+    # -- rebalances ------------------------------------------------------------------------
+
+    def hold_back(self, ownership: Ownership) -> None:
+        """Begin no more of it: it is to be another member's."""
+        self._places.setdefault(ownership, _Place()).is_held_back = True
+
+    def hand_out(self, ownership: Ownership) -> None:
+        """It stays this member's, after all."""
+        if (place := self._places.get(ownership)) is not None:
+            place.is_held_back = False
+            self._ready.extendleft(reversed(place.parked))
+            place.parked.clear()
+
+    def release(self, ownership: Ownership) -> Key | None:
+        """It is another member's: what is not begun is dropped, and what is begun does not count.
+        The next records of these keys wait for those that are begun.
+
+        Returns:
+            Which partition it was, if any of its records were in hand.
+        """
+        place = self._places.pop(ownership, None)
+        if place is None:
+            return None
+        self.in_hand -= place.window
+        lanes = dict.fromkeys(one.lane for one in place.unfinished.values())
+        for one in place.unfinished.values():
+            if one.standing is RecordStanding.BEGUN:
+                one.is_lost = True
+                self.in_hand += 1
+            else:
+                one.standing = RecordStanding.OVER
+        for key in lanes:
+            if key is not None:
+                self._thin_out(key)
+        return place.key
+
+    def _thin_out(self, key: Hashable) -> None:
+        """A partition has one ownership at a time: only what is begun of earlier ones is left."""
+        lane = deque(one for one in self._lanes[key] if one.standing is not RecordStanding.OVER)
+        assert len(lane) <= 1, "two records of one key are handled"
+        if lane:
+            self._lanes[key] = lane
+        else:
+            del self._lanes[key]
+
+    # -- what is told ----------------------------------------------------------------------
+
+    @property
+    def is_held(self) -> bool:
+        """Whether anything is in hand: the program is at work, and needs not ask for more."""
+        return self.in_hand > 0
+
+    def is_busy(self, ownerships: Collection[Any]) -> bool:
+        """Whether a record of one of these is handled. One that waits for its next attempt is not:
+        a rebalance does not wait for it.
+        """
+        if self._is_abandoned:
+            return False
+        found = (self._places.get(ownership) for ownership in ownerships)
+        return any(place is not None and place.begun > 0 for place in found)
+
+    def first_offset(self, ownership: Ownership) -> int | None:
+        """The first unfinished offset; None: all is finished."""
+        place = self._places.get(ownership)
+        first = None if place is None else place.first
+        return None if first is None else first.record.offset
+
+    # -- the end ---------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._is_stopped = True
+
+    def abandon(self) -> None:
+        """The program ends: what is begun is never finished, and nothing waits for it."""
+        self._is_stopped = self._is_abandoned = True
+
+    def __iter__(self) -> Iterator[RecordInHand]:
+        """What is not finished, and counts."""
+        for place in self._places.values():
+            yield from place.unfinished.values()
+
+
+def _lane_of(record: AnyRecord) -> Hashable:
+    """Records with one lane are handled one after the other; None: with no other."""
+    key = record.key
+    if key is None:
+        return None
+    # Text and its UTF-8 bytes go to one partition, and are one key to most programs.
+    return record.topic, record.partition, key.encode() if isinstance(key, str) else key
