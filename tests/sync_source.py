@@ -80,9 +80,13 @@ TWINS = (
     Twin(
         ("raftmq.sync.client", "Client"),
         (("raftmq.client.client", "Client"),),
-        by_hand=("producer", "consumer", "shared_transaction"),
+        by_hand=("producer", "consumer", "process", "shared_transaction"),
         only_here=("open", "close"),
-        notes={"consumer": "It may also be used without a block, until the client is closed."},
+        notes={
+            "consumer": "It may also be used without a block, until the client is closed.",
+            "process": "This thread waits, until Ctrl-C, or until another thread closes the "
+            "client: handlers run in others, and what is at work is finished first.",
+        },
     ),
     Twin(
         ("raftmq.sync.consumer", "Consumer"),

@@ -18,6 +18,8 @@ from raftmq.client.consumer.consumer import Consumer
 from raftmq.client.network.network import AnyioTcpNetwork
 from raftmq.client.openable import Openable
 from raftmq.client.options import check_options
+from raftmq.client.processing.options import MAX_IN_HAND, process_options
+from raftmq.client.processing.process import process
 from raftmq.client.producer.options import ProducerOptions, producer_options
 from raftmq.client.producer.producer import Producer
 from raftmq.client.routing.cluster import Cluster
@@ -32,7 +34,10 @@ if TYPE_CHECKING:
     from typing import Never, Unpack
 
     from raftmq.client.consumer.options import ConsumerArguments
+    from raftmq.client.consumer.record import ConsumerRecord
     from raftmq.client.network.network import AnyioNetwork
+    from raftmq.client.processing.process import StopEvent
+    from raftmq.client.processing.retry_policy import RetryChoice
     from raftmq.client.producer.options import PlainProducerArguments, ProducerArguments
     from raftmq.client.type_parameters import KeyT, KeyT_co, ValueT, ValueT_co
     from raftmq.model import Address
@@ -208,6 +213,58 @@ class Client(Openable):
             random=self._new_random(),
             make_producer=lambda given: self.producer(**given),
         )
+
+    async def process(
+        self,
+        *topics: str,
+        handler: Callable[[ConsumerRecord[ValueT_co, KeyT_co]], object],
+        concurrency: int = 1,
+        retry: RetryChoice = None,
+        max_in_hand: int = MAX_IN_HAND,
+        stop: StopEvent | None = None,
+        **options: Unpack[ConsumerArguments[ValueT_co, KeyT_co]],
+    ) -> None:
+        """Call `handler` for each record of some topics, as a member of a group: at least once.
+
+        Runs until it is cancelled, or until `stop` is set. What the handler has returned from is
+        committed in the background, and never what lies behind an unfinished record of the same
+        partition. Records of one key are handled one after the other, in their order.
+
+        The group begins at the oldest record, unless `start` says otherwise.
+
+        Args:
+            topics: all partitions of these are read; or give `pattern`.
+            handler: a function of a record. A plain one runs in a thread, `concurrency` of them
+                at a time.
+            concurrency: how many records are handled at a time.
+            retry: what becomes of a record whose handler fails. None: the error is raised.
+                "in_place", or a `RetryPolicy(in_place=True)`: it is tried again, while records
+                with its key wait and others go on; then it goes to the group's dead letters.
+            max_in_hand: how many records are read and not finished at the most, also those that are
+                finished behind one that is not; of one partition half of it.
+            stop: an event of the event loop, or of `threading`: once it is set, no record is begun
+                any more, those at work are finished, and it returns.
+            options: of the consumer, see `raftmq.ConsumerOptions`; it needs a `group`.
+
+        Raises:
+            TypeError: an unknown option.
+            InvalidConfig: values that are out of bounds or contradict each other, all at once.
+            Closed: outside of the client's block.
+            RaftmqError: what reading has raised, or why a record cannot be set aside.
+            Exception: what the handler has raised, if nothing catches it; a note names the record.
+        """
+        self._check_open()
+        checked = process_options(
+            handler,
+            concurrency=concurrency,
+            retry=retry,
+            max_in_hand=max_in_hand,
+            stop=stop,
+            given=options,
+        )
+        consumer = self.consumer(*topics, **checked.consumer)
+        random = self._new_random()
+        await process(consumer, handler, checked, reject=consumer.reject, random=random, stop=stop)
 
     def shared_transaction(
         self,

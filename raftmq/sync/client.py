@@ -7,27 +7,32 @@ between the handover queue and the producer in the loop. Parameters and docstrin
 
 from __future__ import annotations
 
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from raftmq.client import client as asynchronous
 from raftmq.client.blocks import BlockingBlock, warn_unclosed
 from raftmq.client.client import CONNECT_TIMEOUT_MS, DEFAULT_BOOTSTRAP
+from raftmq.client.options import bad_function
+from raftmq.client.processing.options import MAX_IN_HAND
 from raftmq.client.producer.options import ProducerOptions, producer_options
-from raftmq.errors import Closed
+from raftmq.errors import Closed, InvalidConfig
 from raftmq.sync.admin import Admin
 from raftmq.sync.block import Block
 from raftmq.sync.consumer import Consumer
-from raftmq.sync.loop import Loop
+from raftmq.sync.loop import Loop, LoopCall
 from raftmq.sync.producer import Producer, shares_of_buffer
 from raftmq.sync.shared import SharedTransaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from types import TracebackType
     from typing import Never, Self, Unpack
 
     from raftmq.client.consumer.options import ConsumerArguments
+    from raftmq.client.consumer.record import ConsumerRecord
+    from raftmq.client.processing.process import StopEvent
+    from raftmq.client.processing.retry_policy import RetryChoice
     from raftmq.client.producer.options import PlainProducerArguments, ProducerArguments
     from raftmq.client.type_parameters import KeyT, KeyT_co, ValueT, ValueT_co
 
@@ -175,6 +180,63 @@ class Client(BlockingBlock):
         consumer = self._loop.evaluate(lambda: self._client.consumer(*topics, **options))
         return Consumer(self._loop, consumer, self._consumers)
 
+    def process(
+        self,
+        *topics: str,
+        handler: Callable[[ConsumerRecord[ValueT_co, KeyT_co]], object],
+        concurrency: int = 1,
+        retry: RetryChoice = None,
+        max_in_hand: int = MAX_IN_HAND,
+        stop: StopEvent | None = None,
+        **options: Unpack[ConsumerArguments[ValueT_co, KeyT_co]],
+    ) -> None:
+        """Call `handler` for each record of some topics, as a member of a group: at least once.
+
+        Runs until it is cancelled, or until `stop` is set. What the handler has returned from is
+        committed in the background, and never what lies behind an unfinished record of the same
+        partition. Records of one key are handled one after the other, in their order.
+
+        The group begins at the oldest record, unless `start` says otherwise.
+
+        This thread waits, until Ctrl-C, or until another thread closes the client: handlers run in
+        others, and what is at work is finished first.
+
+        Args:
+            topics: all partitions of these are read; or give `pattern`.
+            handler: a function of a record. A plain one runs in a thread, `concurrency` of them
+                at a time.
+            concurrency: how many records are handled at a time.
+            retry: what becomes of a record whose handler fails. None: the error is raised.
+                "in_place", or a `RetryPolicy(in_place=True)`: it is tried again, while records
+                with its key wait and others go on; then it goes to the group's dead letters.
+            max_in_hand: how many records are read and not finished at the most, also those that are
+                finished behind one that is not; of one partition half of it.
+            stop: an event of the event loop, or of `threading`: once it is set, no record is begun
+                any more, those at work are finished, and it returns.
+            options: of the consumer, see `raftmq.ConsumerOptions`; it needs a `group`.
+
+        Raises:
+            TypeError: an unknown option.
+            InvalidConfig: values that are out of bounds or contradict each other, all at once.
+            Closed: outside of the client's block.
+            RaftmqError: what reading has raised, or why a record cannot be set aside.
+            Exception: what the handler has raised, if nothing catches it; a note names the record.
+        """
+        self._loop.check_process()
+        if problems := bad_function("handler", handler, "def handle(record)"):
+            raise InvalidConfig(problems)
+        self._run(
+            lambda: self._client.process(
+                *topics,
+                handler=handler,
+                concurrency=concurrency,
+                retry=retry,
+                max_in_hand=max_in_hand,
+                stop=stop,
+                **options,
+            )
+        )
+
     def shared_transaction(
         self,
         transaction_id: str,
@@ -212,3 +274,15 @@ class Client(BlockingBlock):
             )
         )
         return SharedTransaction(self._loop, shared)
+
+    def _run(self, function: Callable[[], Awaitable[None]]) -> None:
+        """Run it in the loop until it ends. After Ctrl-C, too, it is waited for."""
+        call = LoopCall(function, ())
+        try:
+            self._loop.start(call)
+            self._loop.wait(call)
+        except BaseException:
+            self._loop.cancel(call)
+            with suppress(Exception):
+                self._loop.wait(call)
+            raise

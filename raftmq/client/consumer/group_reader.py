@@ -6,7 +6,7 @@ Owns the work in flight, up to which a partition counts as done.
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from raftmq.client.consumer.record import ConsumerRecord
 from raftmq.client.group.effects import Position
@@ -35,6 +35,39 @@ if TYPE_CHECKING:
 # earlier ownership of a partition do not delay a later one.
 
 
+class RecordsInHand(Protocol):
+    """Records that `process` has taken over, of all partitions; it decides when each is handled."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether there are any."""
+        ...
+
+    def is_busy(self, ownerships: Collection[PartitionOwnership | None]) -> bool:
+        """Whether records of one of these are handled right now."""
+        ...
+
+    def first_offset(self, ownership: PartitionOwnership | None) -> int | None:
+        """The first unfinished one; None: all are finished."""
+        ...
+
+    def hold_back(self, ownership: PartitionOwnership | None) -> None:
+        """Begin no more of these."""
+        ...
+
+    def hand_out(self, ownership: PartitionOwnership | None) -> None:
+        """They may be begun, after all."""
+        ...
+
+    def release(self, ownership: PartitionOwnership | None) -> None:
+        """The ownership has ended: drop them."""
+        ...
+
+    def abandon(self) -> None:
+        """The consumer leaves: nothing waits for what was begun."""
+        ...
+
+
 class InFlightRecords:
     """What the program is working on.
 
@@ -49,6 +82,28 @@ class InFlightRecords:
         self._failed: list[tuple[Place, Work | None]] = []  # with what was handed out last by then
         self._abandoned: list[Place] = []
         self._tokens = count()
+        self._in_hand: list[RecordsInHand] = []
+
+    def join(self, in_hand: RecordsInHand) -> None:
+        """These count, too. Before anything is read."""
+        self._in_hand.append(in_hand)
+
+    def on_progress(self) -> None:
+        """Some of the records in hand are finished."""
+        self._on_finished()
+
+    def hold_back(self, ownership: PartitionOwnership | None) -> None:
+        for in_hand in self._in_hand:
+            in_hand.hold_back(ownership)
+
+    def hand_out(self, ownership: PartitionOwnership | None) -> None:
+        for in_hand in self._in_hand:
+            in_hand.hand_out(ownership)
+
+    def release_all(self, ownership: PartitionOwnership | None) -> None:
+        """The ownership has ended."""
+        for in_hand in self._in_hand:
+            in_hand.release(ownership)
 
     def take(self, work: Work) -> None:
         """It was handed out."""
@@ -99,22 +154,29 @@ class InFlightRecords:
         self._current = None
         self._held.clear()
         self._failed.clear()
+        for in_hand in self._in_hand:
+            in_hand.abandon()
         self._on_finished()
 
     @property
     def is_held(self) -> bool:
-        """A `processing` block is open."""
-        return bool(self._held)
+        """A `processing` block is open, or `process` is at work."""
+        return bool(self._held) or any(in_hand.is_held for in_hand in self._in_hand)
 
     def is_busy(self, ownerships: Collection[PartitionOwnership | None], more: Work | None) -> bool:
         """Whether records of one of these ownerships are in flight."""
+        if any(in_hand.is_busy(ownerships) for in_hand in self._in_hand):
+            return True
         return any(ownership in ownerships for ownership, _ in self._in_work(more))
 
     def first_offset(self, ownership: PartitionOwnership | None, more: Work | None) -> int | None:
         """The first unfinished offset of an ownership; None: all is finished."""
         failed = (place for place, _ in self._failed)
         places = (*self._in_work(more), *failed, *self._abandoned)
-        return min((offset for at, offset in places if at is ownership), default=None)
+        offsets = [offset for at, offset in places if at is ownership]
+        firsts = (in_hand.first_offset(ownership) for in_hand in self._in_hand)
+        offsets += [offset for offset in firsts if offset is not None]
+        return min(offsets, default=None)
 
     def _in_work(self, more: Work | None) -> Iterator[Place]:
         yield from self._held.values()
@@ -189,6 +251,7 @@ class GroupReader:
         states = self._states(keys)
         for state in states:
             state.is_held_back = False
+            self.in_flight_records.hand_out(state.ownership)
         self._on_change(states)
 
     def hold_back(self, keys: Iterable[Key]) -> None:
@@ -196,6 +259,7 @@ class GroupReader:
         for state in self._states(keys):
             self.one_by_one.put_back(state)
             state.is_held_back = True
+            self.in_flight_records.hold_back(state.ownership)
 
     def release(self, keys: Iterable[Key], cause: LossCause) -> None:
         """These are another member's now. `cause`: if they are lost, why."""
@@ -204,6 +268,7 @@ class GroupReader:
             self.one_by_one.put_back(state)
             if state.ownership is not None:  # late commits then name the cause
                 state.ownership.cause = cause
+            self.in_flight_records.release_all(state.ownership)
         self._on_change(self._subscription.release(keys))
         self.events.on_finished()
 

@@ -1,0 +1,109 @@
+"""Options of `process`: its own, and those of its consumer that it takes. Checked. Pure.
+
+Refused is what contradicts a commit of what is finished, by a member of a group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from raftmq.client.options import AT_LEAST_ONCE
+from raftmq.client.processing.retry_policy import retry_policy
+from raftmq.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from raftmq.client.processing.retry_policy import RetryPolicy
+
+MAX_IN_HAND = 1_000  # two batches of max_poll_records: the next one is there when it is needed
+CONCURRENCY_MAX = 10_000
+IN_HAND_MAX = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessOptions:
+    """What `process` was given, checked.
+
+    Attributes:
+        concurrency: records that are handled at a time.
+        policy: of records whose handler fails; None: the first error ends it.
+        max_in_hand: records that are read and not finished.
+        consumer: the options of the consumer.
+    """
+
+    concurrency: int
+    policy: RetryPolicy | None
+    max_in_hand: int
+    consumer: dict[str, Any]
+
+
+def process_options(
+    handler: object,
+    *,
+    concurrency: object,
+    retry: object,
+    max_in_hand: object,
+    stop: object,
+    given: Mapping[str, Any],
+) -> ProcessOptions:
+    """Options from the arguments of a call.
+
+    Args:
+        given: those that go to the consumer.
+
+    Raises:
+        InvalidConfig: all bad values at once.
+    """
+    problems = []
+    if not callable(handler):
+        problems.append(f"handler = {handler!r}: expected a function of a record")
+    if stop is not None and not callable(getattr(stop, "is_set", None)):
+        problems.append(f"stop = {stop!r}: expected an event, as of trio, asyncio or threading")
+    at_a_time = _whole("concurrency", concurrency, 1, CONCURRENCY_MAX, problems)
+    in_hand = _whole("max_in_hand", max_in_hand, 2 * at_a_time, IN_HAND_MAX, problems)
+    if in_hand < 2 * at_a_time <= IN_HAND_MAX:
+        problems[-1] += ": twice `concurrency` or more, as one partition has half of them at most"
+    policy = None
+    try:
+        policy = retry_policy(retry)
+    except InvalidConfig as error:
+        problems += error.problems
+    problems += _bad_for_consumer(given)
+    if problems:
+        raise InvalidConfig(problems)
+    # Work must not be missed because its first worker came late; a consumer begins at "latest".
+    start = {} if "start" in given or "auto_offset_reset" in given else {"start": "earliest"}
+    return ProcessOptions(
+        concurrency=at_a_time, policy=policy, max_in_hand=in_hand, consumer={**start, **given}
+    )
+
+
+def _whole(name: str, given: object, low: int, high: int, problems: list[str]) -> int:
+    is_whole = isinstance(given, int) and not isinstance(given, bool)
+    number = given if isinstance(given, int) and is_whole else low
+    if not is_whole or not low <= number <= high:
+        problems.append(f"{name} = {given!r}: expected a whole number from {low} to {high}")
+    return number
+
+
+def _bad_for_consumer(given: Mapping[str, Any]) -> list[str]:
+    problems = []
+    if given.get("group") is None:
+        problems.append('process needs a group, as in group="billing"')
+    if given.get("assign") is not None:
+        problems.append(
+            "assign: process is a member of its group, which deals out the partitions: name topics"
+        )
+    if given.get("commit", "batch") != "batch":
+        problems.append(
+            f"commit = {given['commit']!r}: process commits what is finished, every "
+            "commit_interval_ms: leave it out"
+        )
+    if given.get("delivery", AT_LEAST_ONCE) not in (AT_LEAST_ONCE, None):
+        problems.append(
+            f"delivery = {given['delivery']!r}: process delivers at least once: leave it out, or "
+            "see raftmq.exactly_once"
+        )
+    return problems

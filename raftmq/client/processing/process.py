@@ -1,0 +1,379 @@
+"""`process`: reads, hands records to workers, tries again, sets aside, commits.
+
+Owns the tasks; which record is next is decided by `order.py`, commits and rebalances are the
+consumer's. Invariants: a record is finished once its handler has returned, or it is among the dead
+letters, and only what is finished is committed; what is no `Exception`, as a cancellation or
+Ctrl-C, always passes.
+"""
+
+from __future__ import annotations
+
+import logging
+from inspect import isawaitable, iscoroutinefunction
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from raftmq.client.network.channel import one_error
+from raftmq.client.processing.order import ProcessingOrder
+from raftmq.errors import IllegalGeneration, RaftmqError, UndecodableRecord
+from raftmq.rpc.backoff import Backoff, Pauses
+from raftmq.words import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from random import Random
+    from typing import TypeAlias
+
+    from raftmq.client.consumer.batch import AnyBatch
+    from raftmq.client.consumer.consumer import Consumer
+    from raftmq.client.consumer.record import AnyRecord, PartitionOwnership
+    from raftmq.client.processing.options import ProcessOptions
+    from raftmq.client.processing.order import RecordInHand
+
+    Handler: TypeAlias = Callable[[Any], object]
+
+# A handler that never waits would keep the loop from heartbeats, and cancellations from showing.
+RECORDS_PER_CHECKPOINT = 20
+STOP_SECONDS = 0.05  # how late an event of `threading` may be seen
+# While the topic of dead letters cannot be written: each attempt has a time limit of its own.
+REJECT_PAUSES = Pauses(1.0, 30.0)
+
+logger = logging.getLogger("raftmq.client")
+
+
+class StopEvent(Protocol):
+    """An event of trio, asyncio or anyio, whose `wait` is awaited; or one of `threading`."""
+
+    def is_set(self) -> bool: ...
+    def wait(self) -> Any: ...  # noqa: ANN401
+
+
+class Reject(Protocol):
+    """`Consumer.reject`."""
+
+    async def __call__(
+        self, record: AnyRecord, error: BaseException | str | None = None, *, attempts: int = 1
+    ) -> object: ...
+
+
+async def process(
+    consumer: Consumer[Any, Any],
+    handler: Handler,
+    options: ProcessOptions,
+    *,
+    reject: Reject,
+    random: Random,
+    stop: StopEvent | None = None,
+) -> None:
+    """Open the consumer, and hand its records to `handler` until cancelled, or stopped.
+
+    Args:
+        reject: stores a dead letter.
+
+    Raises:
+        RaftmqError: what reading has raised.
+        Exception: what the handler has raised; a note names the record.
+    """
+    loop = _Loop(consumer, handler, options, reject=reject, random=random)
+    consumer._in_flight_records.join(loop)
+    async with consumer:
+        await loop.run(stop)
+
+
+class _Loop:
+    """See `process`. To the consumer it is the records in hand."""
+
+    def __init__(
+        self,
+        consumer: Consumer[Any, Any],
+        handler: Handler,
+        options: ProcessOptions,
+        *,
+        reject: Reject,
+        random: Random,
+    ) -> None:
+        self._consumer, self._handler, self._options = consumer, handler, options
+        self._reject = reject
+        self._policy, self._random = options.policy, random
+        self._deserializers = consumer._options.deserializers
+        self._is_async = _is_async(handler)
+        self._threads: anyio.CapacityLimiter | None = None
+        self._order = ProcessingOrder(options.max_in_hand)
+        self._paused = set[tuple[str, int]]()
+        self._finished_count = 0
+        self._error: Exception | None = None  # that ends it
+        self._is_stopping = False
+        self._scope = anyio.CancelScope()
+        # Each is set once, and then replaced
+        self._ready, self._roomy = anyio.Event(), anyio.Event()
+        self._postponed, self._progress = anyio.Event(), anyio.Event()
+
+    async def run(self, stop: StopEvent | None) -> None:
+        if not self._is_async:
+            self._threads = anyio.CapacityLimiter(self._options.concurrency)
+        with one_error(), self._scope:
+            async with anyio.create_task_group() as tasks:
+                for task in (self._read, self._wake, self._report):
+                    tasks.start_soon(task)
+                if stop is not None:
+                    tasks.start_soon(self._watch, stop)
+                async with anyio.create_task_group() as workers:
+                    for _ in range(self._options.concurrency):
+                        workers.start_soon(self._work)
+                tasks.cancel_scope.cancel()  # the workers end only when it is stopped
+        if self._error is not None:
+            raise self._error
+
+    def _end(self, error: Exception) -> None:
+        """End it with this error; handlers at work are cancelled."""
+        self._order.stop()
+        if self._error is None:
+            self._error = error
+        else:  # it comes again, as nothing of it is finished
+            logger.warning("process: another record has failed at the end: reason=%r", error)
+        self._scope.cancel()
+
+    async def _watch(self, stop: StopEvent) -> None:
+        if iscoroutinefunction(stop.wait):
+            await stop.wait()  # the program's
+        else:
+            while not stop.is_set():  # noqa: ASYNC110  # no loop hears of an event of threads
+                await anyio.sleep(STOP_SECONDS)
+        self._is_stopping = True
+        self._order.stop()
+        self._tell_workers()
+
+    # -- reading ---------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        records_max = self._consumer._options.max_poll_records
+        try:
+            while True:
+                while not (room := self._order.room):
+                    self._roomy = anyio.Event()
+                    # Until a record is finished, or its partition is another member's.
+                    await self._roomy.wait()
+                self._take(await self._consumer._next_batch(min(records_max, room)))
+        except Exception as error:  # of a partition, a topic, or the group
+            self._end(error)
+
+    def _take(self, batch: AnyBatch) -> None:
+        state = self._consumer._subscription.states.get((batch.topic, batch.partition))
+        # Lost in the moment in which it was handed out: its new owner reads it.
+        if state is None or state.ownership is not batch.ownership:
+            return
+        try:
+            records = list(batch.raw)
+        except RaftmqError as error:
+            raise error.at(batch.topic, batch.partition) from error
+        was_held = self._order.is_held
+        self._order.add(batch.ownership, records)
+        # It is in hand, record by record: the batch as a whole holds up no rebalance.
+        self._consumer._finish()
+        if not was_held:
+            # max_poll_interval_ms does not count while there are records in hand.
+            self._consumer._group("process").member.on_asked()
+        self._pause_and_resume()
+        self._tell_workers()
+
+    def _pause_and_resume(self) -> None:
+        full = self._order.full_partitions()
+        if full != self._paused:
+            before, self._paused = self._paused, full
+            self._consumer.pause(*(full - before))
+            self._consumer.resume(*(before - full))
+
+    # -- handling --------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        handled = 0
+        while True:
+            ready = self._ready
+            one = self._order.begin()
+            if one is not None:
+                await self._handle(one)
+                handled += 1
+                if handled % RECORDS_PER_CHECKPOINT == 0:
+                    await checkpoint()
+            elif self._is_stopping:
+                return
+            else:
+                # Until more was read, or is due, or may be begun after all.
+                await ready.wait()
+
+    async def _handle(self, one: RecordInHand) -> None:
+        error = await self._attempt(one.record)
+        if error is None:
+            self._finish(one)
+        elif self._policy is None:
+            self._end_with(one, error)
+        elif not one.is_lost and self._may_repeat(one, error):
+            seconds = self._policy.backoff.pause_seconds(one.attempts, self._random)
+            logger.info(
+                "process: failed, again in %.1f s: record=%s attempt=%d reason=%r",
+                seconds, _named(one), one.attempts, error,
+            )  # fmt: skip
+            self._order.postpone(one, anyio.current_time() + seconds)
+            self._postponed.set()
+        elif one.is_lost:  # its new owner handles it
+            self._finish(one)
+        elif self._policy.dead_letters:
+            await self._set_aside(one, error)
+        else:
+            self._end_with(one, error)
+
+    def _may_repeat(self, one: RecordInHand, error: Exception) -> bool:
+        assert self._policy is not None, "no policy"
+        # What a deserializer refuses, it refuses the next time, too.
+        return one.attempts < self._policy.attempts and not isinstance(error, _UndecodableError)
+
+    async def _set_aside(self, one: RecordInHand, error: Exception) -> None:
+        cause = error.error if isinstance(error, _UndecodableError) else error
+        logger.warning(
+            "process: to the dead letters: record=%s attempts=%d reason=%r",
+            _named(one), one.attempts, cause,
+        )  # fmt: skip
+        backoff = Backoff(self._random, REJECT_PAUSES)
+        while not self._is_stopping:  # else it comes again, in the next process
+            try:
+                await self._reject(one.record, cause, attempts=one.attempts)
+            except IllegalGeneration:  # the partition's new owner handles it
+                return self._finish(one)
+            except RaftmqError as failed:
+                if failed.definite and not failed.retriable:  # nor would the next attempt succeed
+                    return self._end_with(one, failed)
+                logger.warning("process: no dead letter yet: record=%s %s", _named(one), failed)
+                await anyio.sleep(backoff.next_seconds())
+            else:
+                return self._finish(one)
+        return None
+
+    def _end_with(self, one: RecordInHand, error: Exception) -> None:
+        if isinstance(error, _UndecodableError):
+            error = error.error
+        attempts = counted(one.attempts, "attempt")
+        error.add_note(f"{_named(one)}: not finished, after {attempts}; it comes again")
+        self._end(error)
+
+    def _finish(self, one: RecordInHand) -> None:
+        is_waited_for = one.place.is_held_back
+        self._order.finish(one)
+        self._finished_count += 1
+        self._progress.set()
+        self._roomy.set()
+        if is_waited_for:  # by a rebalance
+            self._consumer._in_flight_records.on_progress()
+        if self._paused:
+            self._pause_and_resume()
+
+    async def _attempt(self, record: AnyRecord) -> Exception | None:
+        """Its error; None: it was handled."""
+        try:
+            if self._is_async:
+                await self._handler(self._made(record))  # type: ignore[misc]
+            else:
+                await self._attempt_in_thread(record)
+        except Exception as error:
+            return error
+        except anyio.get_cancelled_exc_class() as cut:
+            await checkpoint()  # raises, if this task is cancelled
+            return RuntimeError(f"the handler has raised {cut!r}, and was not cancelled")
+        return None
+
+    async def _attempt_in_thread(self, record: AnyRecord) -> None:
+        def call() -> tuple[object, BaseException | None]:
+            try:
+                return self._handler(self._made(record)), None
+            # Raised in the loop's thread: StopIteration, for one, cannot be handed over.
+            except BaseException as error:
+                return None, error
+
+        # Waits for the thread also when cancelled: nobody can end it.
+        answer, error = await anyio.to_thread.run_sync(call, limiter=self._threads)
+        if error is not None:
+            raise error
+        if isawaitable(answer):  # a plain function that returns a coroutine
+            await answer
+
+    def _made(self, record: AnyRecord) -> AnyRecord:
+        if self._deserializers is None:
+            return record
+        try:
+            return self._deserializers.record_of(record)
+        except UndecodableRecord as error:
+            raise _UndecodableError(error) from error
+
+    # -- time ------------------------------------------------------------------------------
+
+    async def _wake(self) -> None:
+        while True:
+            self._postponed = anyio.Event()
+            with anyio.CancelScope(deadline=self._order.next_due):
+                # Until the next record is due, or another one waits.
+                await self._postponed.wait()
+            if self._order.wake(anyio.current_time()):
+                self._tell_workers()
+
+    async def _report(self) -> None:
+        """Tell the member of progress, once in a commit interval and not for each record."""
+        member, seen = self._consumer._group("process").member, 0
+        while True:
+            if self._finished_count == seen:
+                self._progress = anyio.Event()
+                # Until something is finished.
+                await self._progress.wait()
+            seen = self._finished_count
+            self._consumer._in_flight_records.on_progress()
+            await anyio.sleep(member.options.commit_interval_ms / 1000)
+
+    def _tell_workers(self) -> None:
+        ready, self._ready = self._ready, anyio.Event()
+        ready.set()
+
+    # -- as the records in hand of the consumer --------------------------------------------
+
+    @property
+    def is_held(self) -> bool:
+        return self._order.is_held
+
+    def is_busy(self, ownerships: Collection[PartitionOwnership | None]) -> bool:
+        return self._order.is_busy(ownerships)
+
+    def first_offset(self, ownership: PartitionOwnership | None) -> int | None:
+        return self._order.first_offset(ownership)
+
+    def hold_back(self, ownership: PartitionOwnership | None) -> None:
+        self._order.hold_back(ownership)
+
+    def hand_out(self, ownership: PartitionOwnership | None) -> None:
+        self._order.hand_out(ownership)
+        self._tell_workers()
+
+    def release(self, ownership: PartitionOwnership | None) -> None:
+        key = self._order.release(ownership)
+        self._paused.discard(key)  # when it is back, it is not paused
+        self._roomy.set()
+        self._tell_workers()
+
+    def abandon(self) -> None:
+        self._order.abandon()
+
+
+class _UndecodableError(Exception):
+    """Of a deserializer, and not of a handler that decodes by itself, which may be tried again."""
+
+    def __init__(self, error: UndecodableRecord) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _is_async(handler: object) -> bool:
+    # An object with `async def __call__` is one, too.
+    return iscoroutinefunction(handler) or iscoroutinefunction(type(handler).__call__)
+
+
+def _named(one: RecordInHand) -> str:
+    record = one.record
+    return f"{record.topic}-{record.partition}, offset {record.offset}"

@@ -1,0 +1,103 @@
+"""`process` on a cluster whose coordinators are the real ones, in virtual time.
+
+Logs are lists, as in `tests/unit/client/group/grouped.py`; programs may run on several machines.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from raftmq.client.client import Client
+from raftmq.client.dead_letters.letters import read_letter
+from raftmq.wire.batch.records import RecordBatch
+from tests.simulation.client_network import ClientNetwork
+from tests.unit.client.administration.bureau import Bureau
+from tests.unit.client.group.grouped import GROUP, MEMBER, grouped, until
+from tests.unit.client.producer.shell import NOW_MS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from raftmq.client.consumer.record import ConsumerRecord
+    from tests.unit.client.group.grouped import Grouped
+
+DEAD = f"__dead.{GROUP}"
+
+
+class Mill:
+    """Attributes:
+    handled: values in the order in which a handler has returned from them.
+    begun: values in the order in which a handler got them, as often as it did.
+    """
+
+    def __init__(self, here: Grouped) -> None:
+        self.here = here
+        self.handled: list[str] = []
+        self.begun: list[str] = []
+
+    @asynccontextmanager
+    async def client(self, name: str = "program") -> AsyncIterator[Client]:
+        addresses = [broker.address for broker in self.here.world.brokers.values()]
+        network = ClientNetwork(self.here.world.network.node(name))
+        seed = Random(name)
+        async with Client(addresses, network=network, random=seed, now_ms=lambda: NOW_MS) as mq:
+            yield mq
+
+    async def send(self, *values: str, partition: int = 0, key: Any = None) -> None:
+        async with self.client("sender") as mq, mq.producer() as producer:
+            for value in values:
+                chosen = key(value) if callable(key) else key
+                await producer.enqueue("orders", value, partition=partition, key=chosen)
+
+    async def run(self, handler: Any, name: str = "program", **options: Any) -> None:
+        """Until it ends."""
+
+        async def noting(record: ConsumerRecord) -> None:
+            self.begun.append(record.text())
+            await handler(record)
+            self.handled.append(record.text())
+
+        async with self.client(name) as mq:
+            await mq.process("orders", handler=noting, **{**MEMBER, **options})
+
+    @asynccontextmanager
+    async def running(self, handler: Any, name: str = "program", **options: Any) -> Any:
+        """While the block lasts."""
+        async with trio.open_nursery() as nursery:
+
+            async def run() -> None:
+                await self.run(handler, name, **options)
+
+            nursery.start_soon(run)
+            yield
+            nursery.cancel_scope.cancel()
+
+    async def until_committed(self, *offsets: int) -> None:
+        await until(lambda: [self.here.committed(n) for n in range(len(offsets))] == [*offsets])
+
+    def letters(self) -> list[tuple[str, int, str]]:
+        """Of each dead letter the value, the attempts and the error."""
+        if DEAD not in self.here.world.topics:
+            return []
+        batches = self.here.world.topics[DEAD].partitions[0].batches
+        found = []
+        for one in (RecordBatch.decode(data) for _, _, data in batches):
+            for value, headers in zip(one.values, one.headers, strict=True):
+                read = read_letter(headers)
+                found.append((bytes(value or b"").decode(), read.attempts, read.error))
+        return found
+
+
+@asynccontextmanager
+async def mill(partitions: int = 1) -> AsyncIterator[Mill]:
+    prepare: Callable[[Any], Any] = Bureau
+    async with grouped(partitions, prepare=prepare) as here:
+        yield Mill(here)
+
+
+def numbers(count: int, start: int = 0) -> list[str]:
+    return [f"{number:03}" for number in range(start, start + count)]
