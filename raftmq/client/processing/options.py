@@ -64,7 +64,7 @@ def process_options(
     at_a_time = _whole("concurrency", concurrency, 1, CONCURRENCY_MAX, problems)
     in_hand = _whole("max_in_hand", max_in_hand, 2 * at_a_time, IN_HAND_MAX, problems)
     if in_hand < 2 * at_a_time <= IN_HAND_MAX:
-        problems[-1] += ": twice `concurrency` or more, as one partition has half of them at most"
+        problems[-1] += ": twice `concurrency` or more, as one partition has about half"
     policy = None
     try:
         policy = retry_policy(retry)

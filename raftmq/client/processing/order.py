@@ -216,8 +216,9 @@ class ProcessingOrder:
     def full_partitions(self) -> set[Key]:
         """Those of which no more is read until some of their records are finished.
 
-        A partition has at most as many records in hand as there is room left: so k that are stuck
-        leave a (k + 1)th part of the room to the others. It is read again once it has half of that.
+        Of a partition about as many records are in hand as there is room left, a batch more at the
+        most: so k that are stuck leave a (k + 1)th part of the room to the others. It is read again
+        once it has half of that.
         """
         free = self._max - self.in_hand
         for place in self._places.values():
