@@ -144,6 +144,10 @@ TWINS = (
         (("raftmq.client.transactions.transaction", "Transaction"),),
         inner="self._transaction",
         by_hand=("commit_offsets",),
+        timeouts={
+            "reject": "after `timeout` seconds; the end of the block waits for the record. "
+            "Indefinite."
+        },
     ),
     Twin(
         ("raftmq.sync.shared", "SharedTransaction"),

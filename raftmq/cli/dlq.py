@@ -72,7 +72,15 @@ def list_(group: str | None, output: str, timeout: float, bootstrap: str | None)
     """)
 )
 @click.argument("group", metavar="GROUP")
-@click.option("-n", "--count", type=COUNT, metavar="N", help="Only the first N.")
+@click.option(
+    "-n",
+    "--count",
+    type=COUNT,
+    metavar="N",
+    default=1_000,
+    show_default=True,
+    help="Only the first N; stderr says if there are more.",
+)
 @click.option(
     "--error", metavar="TEXT", help="Only those whose error has this in it; capitals do not matter."
 )
@@ -82,7 +90,7 @@ def list_(group: str | None, output: str, timeout: float, bootstrap: str | None)
 @connection_options
 def show(
     group: str,
-    count: int | None,
+    count: int,
     error: str | None,
     since: str | None,
     until: str | None,
@@ -153,8 +161,9 @@ def redrive(
     from raftmq.cli.letters.letter_source import filter_of
     from raftmq.cli.letters.redrive import RedriveOrder, redrive
 
-    order = RedriveOrder(group, filter_of(error), to_topic, count, dry_run)
-    return redrive(order, bootstrap, timeout, as_json=output == "json")
+    wanted, as_json = filter_of(error), output == "json"
+    order = RedriveOrder(group, wanted, to_topic, count, is_dry=dry_run, as_json=as_json)
+    return redrive(order, bootstrap, timeout)
 
 
 @dlq.command(

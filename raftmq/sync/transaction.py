@@ -64,7 +64,12 @@ class Transaction(TransactionSender[ValueT_contra, KeyT_contra]):
         self._ask(lambda: self._transaction.commit_offsets(inner, group=group))
 
     def reject(
-        self, record: AnyRecord, error: BaseException | str | None = None, *, attempts: int = 1
+        self,
+        record: AnyRecord,
+        error: BaseException | str | None = None,
+        *,
+        attempts: int = 1,
+        timeout: float | None = None,
     ) -> RecordMetadata:
         """Set a record aside: send it to the dead letters of the group that has read it, as a part
         of the transaction. So it stands there once, if `commit_offsets` commits it with the same
@@ -75,6 +80,7 @@ class Transaction(TransactionSender[ValueT_contra, KeyT_contra]):
                 UndecodableRecord.
             error: why: an exception, or a text. Its class and first line are kept.
             attempts: how often it was tried.
+            timeout: seconds; None waits for ever.
 
         Returns:
             Topic, partition and offset of the dead letter, which counts once the transaction is
@@ -88,8 +94,12 @@ class Transaction(TransactionSender[ValueT_contra, KeyT_contra]):
             TransactionAborted: the partition is another member's by now (reason "group"), or the
                 record was given up; nothing of the transaction counts. Definite.
             RaftmqError: the topic cannot be made; nothing was sent. Definite.
+            RequestTimedOut: after `timeout` seconds; the end of the block waits for the record.
+                Indefinite.
         """
-        return self._call(lambda: self._transaction.reject(record, error, attempts=attempts))
+        return self._call(
+            lambda: self._transaction.reject(record, error, attempts=attempts), timeout=timeout
+        )
 
     def abort(self) -> None:
         """End it now, so that nothing of it counts; the rest of the block may go on without it.

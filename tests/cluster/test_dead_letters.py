@@ -95,7 +95,10 @@ def test_the_desk(mq: Client, desk: Desk) -> None:
     }  # fmt: skip
     assert (shown[0]["attempts"], shown[0]["key"], shown[0]["tags"]) == (1, "a", ["eu"])
     assert shown[0]["headers"] == [{"name": "trace", "value": "7"}]
-    table = desk.run("show billing -n 1").stdout.splitlines()
+    cut = desk.run("show billing -n 1")
+    assert "there are more than these 1" in cut.stderr
+    assert desk.run("show billing -n 3").stderr == ""
+    table = cut.stdout.splitlines()
     assert len(table) == 2
     assert "orders-0@0" in table[1]
     assert [one["to"] for one in desk.rows("redrive billing --dry-run")] == ["orders"] * 3
@@ -265,5 +268,5 @@ def test_a_redrive_that_is_killed(server: Server, mq: Client, desk: Desk) -> Non
     assert kills, "it was too quick"
     wanted = [str(number) for number in range(0, count, 2)]
     assert sorted(values(mq, "far")) == sorted(wanted)
-    left = [one["value"] for one in desk.rows("show far")]
+    left = [one["value"] for one in desk.rows("show far -n 9999")]
     assert sorted(left) == sorted(str(number) for number in range(1, count, 2))

@@ -52,21 +52,26 @@ def list_groups(group: str | None, bootstrap: str | None, timeout: float, *, as_
 def show_letters(
     group: str,
     wanted: LetterFilter,
-    count: int | None,
+    count: int,
     bootstrap: str | None,
     timeout: float,
     *,
     as_json: bool,
 ) -> int:
+    is_cut = False
+
     async def ask(client: Client) -> list[Row]:
         box = await find_box(client.admin.with_timeout(timeout), group)
         rows: list[Row] = []
 
         def take(record: ConsumerRecord) -> bool:
+            nonlocal is_cut
             letter = letter_of(record)
             if wanted.passes(record, letter):
-                rows.append(letter_object(record, letter))
-            return count is None or len(rows) < count
+                is_cut = len(rows) == count
+                if not is_cut:
+                    rows.append(letter_object(record, letter))
+            return not is_cut
 
         await read_letters(client, box.topic, box.spans, take)
         return rows
@@ -76,6 +81,8 @@ def show_letters(
         write_json(rows)
     else:
         write_table(SHOW_TITLES, map(_letter_row, rows))
+    if is_cut:
+        sys.stderr.write(f"raftmq: group {group}: there are more than these {count}: see -n\n")
     if not (rows or as_json):
         sys.stderr.write(f"raftmq: group {group}: no such dead letters\n")
     return ExitCode.OK

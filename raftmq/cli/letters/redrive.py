@@ -35,6 +35,7 @@ class RedriveOrder(NamedTuple):
     """Attributes:
     to_topic: in place of the topic of origin.
     most: at most so many; None: all.
+    as_json: a dry run tells of each letter.
     """
 
     group: str
@@ -42,6 +43,7 @@ class RedriveOrder(NamedTuple):
     to_topic: str | None
     most: int | None
     is_dry: bool
+    as_json: bool
 
 
 class Plan(NamedTuple):
@@ -60,7 +62,7 @@ class Plan(NamedTuple):
     rows: list[Row]
 
 
-def redrive(order: RedriveOrder, bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
+def redrive(order: RedriveOrder, bootstrap: str | None, timeout: float) -> int:
     if order.to_topic is not None:
         check_topic(order.to_topic)
 
@@ -82,7 +84,7 @@ def redrive(order: RedriveOrder, bootstrap: str | None, timeout: float, *, as_js
 
     # It may take long: nothing but silence ends it.
     plan, kept = run_connected(run, bootstrap)
-    _tell(order, plan, kept, as_json=as_json)
+    _tell(order, plan, kept)
     return ExitCode.OK
 
 
@@ -106,7 +108,7 @@ async def _plan(client: Client, admin: Admin, box: Box, order: RedriveOrder) -> 
         found += 1
         plan.offsets.setdefault(record.partition, set()).add(record.offset)
         plan.counts[topic] = plan.counts.get(topic, 0) + 1
-        if order.is_dry:
+        if order.is_dry and order.as_json:
             plan.rows.append(letter_object(record, letter) | {"to": topic})
         return order.most is None or found < order.most
 
@@ -199,11 +201,11 @@ async def _delete_sent(admin: Admin, box: Box, plan: Plan) -> None:
         )
 
 
-def _tell(order: RedriveOrder, plan: Plan, kept: int, *, as_json: bool) -> None:
+def _tell(order: RedriveOrder, plan: Plan, kept: int) -> None:
     if plan.homeless:
         count = counted(plan.homeless, "dead letter")
         sys.stderr.write(f"raftmq: {count} without an origin: give --to-topic to send them\n")
-    if as_json:
+    if order.as_json:
         rows = (
             plan.rows
             if order.is_dry

@@ -416,7 +416,8 @@ class Suspect(NamedTuple):
     Attributes:
         end_offset: before it stands one that fails.
         size: so many records are tried at a time.
-        failures: of the first of them alone.
+        offset: of the first record that is not known to be fine.
+        failures: of that record alone.
         error: with which it has failed.
     """
 
@@ -458,7 +459,8 @@ class Suspects:
         key, before = (batch.topic, batch.partition), self.find(batch)
         end_offset = max(before.end_offset, batch.last_offset + 1)
         if len(batch) > 1:
-            found = before._replace(end_offset=end_offset, size=len(batch) // 2)
+            half = len(batch) // 2
+            found = before._replace(end_offset=end_offset, size=half, offset=batch.base_offset)
         else:
             failures = before.failures + 1
             found = Suspect(end_offset, 1, batch.base_offset, failures, error_text(error))
@@ -467,12 +469,14 @@ class Suspects:
     def on_done(self, batch: AnyBatch) -> None:
         """Committed: more at a time again, so that many records behind it take few steps."""
         key = batch.topic, batch.partition
-        if (found := self._found.get(key)) is None:
+        found = self._found.get(key)
+        # The transaction before may be committed after the next one has failed.
+        if found is None or batch.base_offset < found.offset:
             return
         if batch.last_offset + 1 >= found.end_offset:
             del self._found[key]
         else:
-            self._found[key] = Suspect(found.end_offset, found.size * 2)
+            self._found[key] = Suspect(found.end_offset, found.size * 2, batch.last_offset + 1)
 
 
 class _EndError(Exception):
