@@ -270,3 +270,22 @@ def test_a_redrive_that_is_killed(server: Server, mq: Client, desk: Desk) -> Non
     assert sorted(values(mq, "far")) == sorted(wanted)
     left = [one["value"] for one in desk.rows("show far -n 9999")]
     assert sorted(left) == sorted(str(number) for number in range(1, count, 2))
+
+
+def test_the_leader_dies_meanwhile(server: Server, mq: Client, desk: Desk) -> None:
+    """Of the topic of dead letters: what `reject` has returned for stands there, once."""
+    topic, count = "moving", 60
+    mq.admin.create_topic(topic, partitions=1)
+    with mq.producer() as producer:
+        producer.send_many(topic, map(str, range(count)))
+    victim: int | None = None
+    with mq.consumer(topic, group=topic, start="earliest") as consumer:
+        for number, record in zip(range(count), consumer.records(timeout=30), strict=False):
+            if number == count // 2:
+                victim = server.leader_of(f"__dead.{topic}", 0)
+                assert victim is not None
+                server.kill_node(victim)
+            consumer.reject(record, "no", timeout=30)
+    assert victim is not None
+    server.start_node(victim)
+    assert [one["value"] for one in desk.rows(f"show {topic}")] == [*map(str, range(count))]

@@ -11,6 +11,7 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from raftmq.model import GROUP_CHARS_MAX
 from raftmq.topic_config import DAY_MS, TOPIC_NAME_CHARS_MAX
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ GROUP, REDRIVEN = "raftmq.group", "raftmq.redriven"
 ERROR_CHARS_MAX = 300
 
 _HASH_DIGITS = 8
-_NAME_CHARS_MAX = TOPIC_NAME_CHARS_MAX - len(DEAD_PREFIX)
+# So that the longest of the names that are made of it is one, of a topic and of a group.
+_NAME_CHARS_MAX = min(TOPIC_NAME_CHARS_MAX, GROUP_CHARS_MAX) - len(REDRIVE_PREFIX)
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _NO_NAME = re.compile(r"[^a-zA-Z0-9._-]+")
 # What a header may say before it is taken for something else, such as a number of a megabyte.
@@ -42,8 +44,8 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
 def group_part(group: str) -> str:
-    """The part of topics' names that stands for a group: its name, where a topic may have it, or
-    what is left of it and 8 hex digits of its SHA-256.
+    """The part of names of topics that stands for a group: its own name, where a topic may have it
+    and it is not longer than 190 characters, or what is left of it and 8 hex digits of its SHA-256.
     """
     if len(group) <= _NAME_CHARS_MAX and _NAME.fullmatch(group):
         return group

@@ -12,6 +12,7 @@ from raftmq.client.consumer.record import ConsumerRecord
 from raftmq.client.dead_letters.letters import (
     ERROR_CHARS_MAX,
     HEADER_PREFIX,
+    REDRIVE_PREFIX,
     Origin,
     dead_letter_topic,
     error_text,
@@ -22,6 +23,7 @@ from raftmq.client.dead_letters.letters import (
     read_letter,
     redriven_headers,
 )
+from raftmq.model import GROUP_CHARS_MAX
 from raftmq.topic_config import topic_name_problem
 
 RECORD = ConsumerRecord("orders", 3, 1042, 1_764_364_800_000, b"k", b"v", (("trace", b"7"),))
@@ -33,15 +35,16 @@ def test_every_group_has_a_topic(group: str) -> None:
     topic = dead_letter_topic(group)
     assert topic.startswith("__dead.")
     assert topic_name_problem(topic) == ""
-    if topic_name_problem(f"__dead.{group}") == "":
+    if topic_name_problem(f"{REDRIVE_PREFIX}{group}") == "":
         assert topic == f"__dead.{group}"
+    assert len(REDRIVE_PREFIX + group_part(group)) <= GROUP_CHARS_MAX
 
 
 @pytest.mark.parametrize(
     ("group", "start"),
     [
         ("billing for EU", "billing-for-EU-"),
-        ("a" * 194, "a" * 184 + "-"),
+        ("a" * 191, "a" * 181 + "-"),
         ("Rechnungen äöü", "Rechnungen-"),
         ("请求", ""),
     ],
@@ -51,6 +54,10 @@ def test_a_name_that_no_topic_may_have(group: str, start: str) -> None:
     digits = hashlib.sha256(group.encode()).hexdigest()[:8]
     assert group_part(group) == f"{start}{digits}"
     assert len(dead_letter_topic(group)) <= 200
+
+
+def test_the_longest_name_that_is_taken_as_it_is() -> None:
+    assert dead_letter_topic("a" * 190) == f"__dead.{'a' * 190}"
 
 
 def test_names_that_differ_in_what_is_left_out() -> None:
