@@ -9,15 +9,15 @@ one before is committed: it is asked only after that, so results count in the or
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
-from raftmq.client.dead_letters.letters import error_text
 from raftmq.client.dead_letters.rejecting import PRODUCER_OPTIONS
 from raftmq.client.network.channel import one_error
 from raftmq.client.options import EXACTLY_ONCE
 from raftmq.client.transactions.offsets import member_behind
+from raftmq.client.transactions.suspects import Suspects
 from raftmq.errors import (
     InvalidConfig,
     MessageTooLarge,
@@ -28,7 +28,7 @@ from raftmq.errors import (
 from raftmq.rpc.backoff import Backoff, Pauses
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable
     from typing import TypeAlias
 
     from raftmq.client.client import Client
@@ -404,79 +404,6 @@ class _Loop:
         seconds = self._backoff.next_seconds()
         logger.warning("exactly_once: aborted, again in %.1f s: reason=%r", seconds, problem)
         await anyio.sleep(seconds)
-
-
-# -- Suspects -------------------------------------------------------------------------------------
-# Which record of a batch fails: it is read again in halves, and the record alone at last.
-
-
-class Suspect(NamedTuple):
-    """What is known of the records of one partition.
-
-    Attributes:
-        end_offset: before it stands one that fails.
-        size: so many records are tried at a time.
-        offset: of the first record that is not known to be fine.
-        failures: of that record alone.
-        error: with which it has failed.
-    """
-
-    end_offset: int
-    size: int
-    offset: int = -1
-    failures: int = 0
-    error: str = ""
-
-
-NO_SUSPECT = Suspect(0, 0)
-
-
-class Suspects:
-    """By partition."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, int], Suspect] = {}
-
-    @property
-    def are_there(self) -> bool:
-        return bool(self._found)
-
-    @property
-    def records_max(self) -> int:
-        """Of the next batch, of which partition it may be."""
-        return min((one.size for one in self._found.values()), default=1_000_000)
-
-    def keep(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Others are another member's by now."""
-        for key in [key for key in self._found if key not in partitions]:
-            del self._found[key]
-
-    def find(self, batch: AnyBatch) -> Suspect:
-        found = self._found.get((batch.topic, batch.partition), NO_SUSPECT)
-        return found if found.offset == batch.base_offset else found._replace(failures=0, error="")
-
-    def on_failed(self, batch: AnyBatch, error: Exception) -> None:
-        key, before = (batch.topic, batch.partition), self.find(batch)
-        end_offset = max(before.end_offset, batch.last_offset + 1)
-        if len(batch) > 1:
-            half = len(batch) // 2
-            found = before._replace(end_offset=end_offset, size=half, offset=batch.base_offset)
-        else:
-            failures = before.failures + 1
-            found = Suspect(end_offset, 1, batch.base_offset, failures, error_text(error))
-        self._found[key] = found
-
-    def on_done(self, batch: AnyBatch) -> None:
-        """Committed: more at a time again, so that many records behind it take few steps."""
-        key = batch.topic, batch.partition
-        found = self._found.get(key)
-        # The transaction before may be committed after the next one has failed.
-        if found is None or batch.base_offset < found.offset:
-            return
-        if batch.last_offset + 1 >= found.end_offset:
-            del self._found[key]
-        else:
-            self._found[key] = Suspect(found.end_offset, found.size * 2, batch.last_offset + 1)
 
 
 class _EndError(Exception):
