@@ -48,14 +48,16 @@ class RecordInHand:
     Attributes:
         record: as it was sent.
         attempts: how often it was begun.
+        failure: it is to be set aside because of this, and needs no other attempt.
         is_lost: its partition is not this member's any more: its result does not count.
     """
 
-    __slots__ = ("attempts", "is_lost", "lane", "number", "place", "record", "standing")
+    __slots__ = ("attempts", "failure", "is_lost", "lane", "number", "place", "record", "standing")
 
     def __init__(self, record: AnyRecord, place: _Place, lane: Hashable, number: int) -> None:
         self.record, self.place, self.lane, self.number = record, place, lane, number
         self.attempts, self.is_lost, self.standing = 0, False, RecordStanding.QUEUED
+        self.failure: Exception | None = None
 
 
 class _Place:
@@ -263,13 +265,14 @@ class ProcessingOrder:
         return place.key
 
     def _thin_out(self, key: Hashable) -> None:
-        """A partition has one ownership at a time: only what is begun of earlier ones is left."""
         lane = deque(one for one in self._lanes[key] if one.standing is not RecordStanding.OVER)
-        assert len(lane) <= 1, "two records of one key are handled"
-        if lane:
-            self._lanes[key] = lane
-        else:
+        if not lane:
             del self._lanes[key]
+            return
+        self._lanes[key] = lane
+        # Of another ownership: a topic that was made anew while its old records were in hand.
+        if lane[0].standing is RecordStanding.QUEUED:
+            self._make_ready(lane[0])
 
     # -- what is told ----------------------------------------------------------------------
 

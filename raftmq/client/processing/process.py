@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 RECORDS_PER_CHECKPOINT = 20
 STOP_SECONDS = 0.05  # how late an event of `threading` may be seen
 # While the topic of dead letters cannot be written: each attempt has a time limit of its own.
-REJECT_PAUSES = Pauses(1.0, 30.0)
+REJECT_PAUSES = Pauses(0.5, 5.0)
 
 logger = logging.getLogger("raftmq.client")
 
@@ -168,13 +168,9 @@ class _Loop:
             records = list(batch.raw)
         except RaftmqError as error:
             raise error.at(batch.topic, batch.partition) from error
-        was_held = self._order.is_held
         self._order.add(batch.ownership, records)
         # It is in hand, record by record: the batch as a whole holds up no rebalance.
         self._consumer._finish()
-        if not was_held:
-            # max_poll_interval_ms does not count while there are records in hand.
-            self._consumer._group("process").member.on_asked()
         self._pause_and_resume()
         self._tell_workers()
 
@@ -204,21 +200,18 @@ class _Loop:
                 await ready.wait()
 
     async def _handle(self, one: RecordInHand) -> None:
-        error = await self._attempt(one.record)
-        if error is None:
+        error = one.failure or await self._attempt(one.record)
+        if error is None or one.is_lost:  # if lost, its new owner handles it
             self._finish(one)
         elif self._policy is None:
             self._end_with(one, error)
-        elif not one.is_lost and self._may_repeat(one, error):
+        elif self._may_repeat(one, error):
             seconds = self._policy.backoff.pause_seconds(one.attempts, self._random)
             logger.info(
                 "process: failed, again in %.1f s: record=%s attempt=%d reason=%r",
                 seconds, _named(one), one.attempts, error,
             )  # fmt: skip
-            self._order.postpone(one, anyio.current_time() + seconds)
-            self._postponed.set()
-        elif one.is_lost:  # its new owner handles it
-            self._finish(one)
+            self._postpone(one, seconds=seconds)
         elif self._policy.dead_letters:
             await self._set_aside(one, error)
         else:
@@ -246,9 +239,17 @@ class _Loop:
                     return self._end_with(one, failed)
                 logger.warning("process: no dead letter yet: record=%s %s", _named(one), failed)
                 await anyio.sleep(backoff.next_seconds())
+                if one.place.is_held_back:  # a rebalance does not wait for brokers
+                    one.failure, one.attempts = error, one.attempts - 1
+                    return self._postpone(one, seconds=0)
             else:
                 return self._finish(one)
         return None
+
+    def _postpone(self, one: RecordInHand, *, seconds: float) -> None:
+        self._order.postpone(one, anyio.current_time() + seconds)
+        self._postponed.set()
+        self._consumer._in_flight_records.on_progress()  # a rebalance waits no longer
 
     def _end_with(self, one: RecordInHand, error: Exception) -> None:
         if isinstance(error, _UndecodableError):

@@ -13,9 +13,10 @@ import trio
 from anyio.lowlevel import checkpoint
 
 import raftmq
-from raftmq.errors import InvalidConfig, UndecodableRecord
+from raftmq.errors import ErrorCode, InvalidConfig, MessageTooLarge, UndecodableRecord
 from tests.unit.client.group.grouped import until
 from tests.unit.client.processing.mill import mill, numbers
+from tests.unit.client.world import done_and_lost, refused
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -340,6 +341,70 @@ async def test_a_rebalance_waits_for_no_pause(autojump_clock: MockClock) -> None
                 await until(lambda: len(here.handled) == 10, seconds=9)
 
 
+async def test_it_fails_while_another_member_comes(autojump_clock: MockClock) -> None:
+    """An attempt that ends badly is over, too: the rebalance goes on in that moment."""
+
+    async def handle(record: ConsumerRecord) -> None:
+        await trio.sleep(6)
+        raise OSError("not now")
+
+    policy = raftmq.RetryPolicy(backoff=raftmq.Exponential(3600), in_place=True)
+    async with mill(2) as here:
+        await here.send("0")
+        await here.send("1", partition=1)
+        async with here.running(handle, "first", retry=policy, concurrency=2):
+            await until(lambda: len(here.begun) == 2)
+            async with here.running(pass_by, "second"):
+                await until(lambda: here.handled, seconds=9)
+
+
+async def test_a_rebalance_waits_for_no_commit_interval(autojump_clock: MockClock) -> None:
+    """It goes on when the record at work is finished, however seldom commits are made."""
+
+    async def handle(record: ConsumerRecord) -> None:
+        await trio.sleep(0 if record.text() == "first" else 6)
+
+    seldom = {"commit_interval_ms": 3_600_000}
+    async with mill(2) as here:
+        await here.send("first", "second")
+        await here.send("third", partition=1)
+        async with here.running(handle, "first", concurrency=2, **seldom):
+            await until(lambda: len(here.begun) == 3)
+            async with here.running(handle, "second", **seldom):
+                await until(
+                    lambda: here.here.committed(0) == 2 or here.here.committed(1) == 1, seconds=9
+                )
+
+
+async def test_a_dead_letter_comes_late(autojump_clock: MockClock) -> None:
+    """What it is stored in refuses it and loses answers for a while: it is tried until it works,
+    and the handler sees the record no more often for that."""
+    async with mill() as here:
+        await here.send(*numbers(10))
+        for broker in here.here.world.brokers.values():
+            broker.produces += [
+                refused(ErrorCode.NOT_ENOUGH_REPLICAS),
+                done_and_lost,
+                refused(ErrorCode.KAFKA_STORAGE_ERROR),
+            ]
+        async with here.running(failing("004"), retry=THREE):
+            await here.until_committed(10)
+        assert here.begun.count("004") == 3
+        assert set(here.letters()) == {("004", 3, "ValueError: 004")}
+
+
+async def test_a_dead_letter_is_refused(autojump_clock: MockClock) -> None:
+    """For good: the reason is raised, and the record comes again."""
+    async with mill() as here:
+        await here.send(*numbers(10))
+        for broker in here.here.world.brokers.values():
+            broker.produces += [refused(ErrorCode.MESSAGE_TOO_LARGE)]
+        with pytest.raises(MessageTooLarge) as caught:
+            await here.run(failing("004"), retry=THREE)
+        assert "offset 4: not finished, after 3 attempts" in caught.value.__notes__[0]
+        assert here.here.committed(0) == 4
+
+
 async def test_a_long_pause_is_no_silence(autojump_clock: MockClock) -> None:
     """Neither minutes between attempts nor minutes of work is taken for a program that hangs,
     whether or not it has room for more."""
@@ -367,26 +432,52 @@ async def test_a_long_pause_is_no_silence(autojump_clock: MockClock) -> None:
         assert lost == []
 
 
-async def test_lost_while_it_is_handled(autojump_clock: MockClock) -> None:
-    """The session ends during an attempt: another member handles the record, too, and the result
-    of the first one does not count."""
+async def test_work_without_room_for_more(autojump_clock: MockClock) -> None:
+    """All room is taken by records that take minutes: nothing is asked for, and that is no reason
+    to be expelled, either."""
+    lost: list[Any] = []
 
     async def handle(record: ConsumerRecord) -> None:
-        if "first" in names and record.offset == 3:
-            names.remove("first")
-            here.here.world.network.isolate("first")
-            await trio.sleep(60)
+        await trio.sleep(60)
 
-    names = ["first"]
+    def note(rebalance: raftmq.Rebalance) -> None:
+        lost.extend(rebalance.lost)
+
+    async with mill(3) as here:
+        for partition in range(3):
+            await here.send("a", "b", partition=partition)
+        options = {"max_poll_interval_ms": 10_000, "on_rebalance": note, "max_in_hand": 2}
+        async with here.running(handle, **options):
+            await until(lambda: [here.here.committed(n) for n in range(3)] == [2] * 3, seconds=500)
+        assert len(here.begun) == 6
+        assert lost == []
+
+
+async def test_lost_while_it_is_handled(autojump_clock: MockClock) -> None:
+    """A member is cut off until its session ends: another one handles what it had in hand, too, and
+    it begins nothing more of that. Its result does not count."""
+    begun = defaultdict[str, list[str]](list)
+
+    def handler(name: str) -> Any:
+        async def handle(record: ConsumerRecord) -> None:
+            begun[name].append(record.text())
+            if name == "first" and record.offset == 3:
+                here.here.world.network.isolate("first")
+                cut_off.set()
+            await trio.sleep(1)
+
+        return handle
+
+    cut_off = trio.Event()
     async with mill() as here:
-        await here.send(*numbers(10))
-        async with here.running(handle, "first"):
-            await until(lambda: not names)
-            async with here.running(handle, "second"):
-                await here.until_committed(10)
-                await trio.sleep(60)
-        assert Counter(here.begun)["003"] == 2
-        assert here.here.committed(0) == 10
+        await here.send(*numbers(40))
+        async with here.running(handler("first"), "first"):
+            await cut_off.wait()
+            async with here.running(handler("second"), "second"):
+                await here.until_committed(40)
+        assert begun["first"] == numbers(len(begun["first"]))
+        assert 4 <= len(begun["first"]) <= 12
+        assert begun["second"] == numbers(40)[int(begun["second"][0]) :]
 
 
 # -- Options --------------------------------------------------------------------------------------
