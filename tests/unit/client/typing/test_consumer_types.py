@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RIGHT = """
+import asyncio
 import json
+import threading
 from datetime import UTC, datetime
 
 import raftmq
@@ -41,6 +43,24 @@ async def consume(mq: raftmq.Client) -> None:
             await c.commit(batch)
 
 
+async def work(mq: raftmq.Client, stop: asyncio.Event) -> None:
+    async def bill(record: raftmq.ConsumerRecord[int, str]) -> None:
+        assert record.value is not None
+        print(record.value + 1, record.key)
+
+    policy = raftmq.RetryPolicy(attempts=3, backoff=raftmq.Exponential(1), in_place=True)
+    await mq.process(
+        "orders", group="g", handler=bill, value_deserializer=int, key_deserializer=str,
+        retry=policy, concurrency=8, stop=stop,
+    )
+    await mq.process("orders", group="g", handler=lambda record: record.text(), retry="in_place")
+
+
+def work_blocking(stop: threading.Event) -> None:
+    with connect() as mq:
+        mq.process("orders", pattern="a.*", group="g", handler=print, stop=stop)
+
+
 def consume_blocking() -> None:
     with connect() as mq:
         mq.admin.create_topic("orders", if_not_exists=True)
@@ -61,6 +81,10 @@ async def consume(mq: raftmq.Client, blocking: sync.Client, word: str) -> None:
     mq.consumer("orders", group="g", delivery="at_most_twice")  # wrong
     mq.consumer("orders", value_deserializer="json")  # wrong
     mq.consumer("orders", strat="earliest")  # wrong
+    await mq.process("orders", group="g", handler=print, retry="inplace")  # wrong
+    await mq.process("orders", group="g", handler=5)  # wrong
+    await mq.process("orders", group="g", handler=print, strat="earliest")  # wrong
+    blocking.process("orders", group="g", handler=print, stop=True)  # wrong
     blocking.consumer("orders", start="begining")  # wrong
     blocking.consumer("orders", strat="earliest")  # wrong
     await mq.admin.create_topic("orders", partition=3)  # wrong
