@@ -207,7 +207,8 @@ class Lookup:
 
 def _matching(counts: Iterable[str], pattern: str | None) -> list[str]:
     wanted = re.compile(pattern or "")
-    return [name for name in counts if wanted.fullmatch(name)]
+    # Two underscores begin the names of raftmq's own topics, as for patterns of consumers.
+    return [name for name in counts if wanted.fullmatch(name) and not name.startswith("__")]
 
 
 def _is_there(counts: Mapping[str, int], key: Key) -> bool:

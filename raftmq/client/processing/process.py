@@ -229,7 +229,7 @@ class _Loop:
             _named(one), one.attempts, cause,
         )  # fmt: skip
         backoff = Backoff(self._random, REJECT_PAUSES)
-        while not self._is_stopping:  # else it comes again, in the next process
+        while True:
             try:
                 await self._reject(one.record, cause, attempts=one.attempts)
             except IllegalGeneration:  # the partition's new owner handles it
@@ -238,13 +238,14 @@ class _Loop:
                 if failed.definite and not failed.retriable:  # nor would the next attempt succeed
                     return self._end_with(one, failed)
                 logger.warning("process: no dead letter yet: record=%s %s", _named(one), failed)
+                if self._is_stopping:  # it comes again, in the next process
+                    return None
                 await anyio.sleep(backoff.next_seconds())
                 if one.place.is_held_back:  # a rebalance does not wait for brokers
                     one.failure, one.attempts = error, one.attempts - 1
                     return self._postpone(one, seconds=0)
             else:
                 return self._finish(one)
-        return None
 
     def _postpone(self, one: RecordInHand, *, seconds: float) -> None:
         self._order.postpone(one, anyio.current_time() + seconds)
