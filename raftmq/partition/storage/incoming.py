@@ -21,7 +21,7 @@ from raftmq.errors import (
 )
 from raftmq.model import NO_PRODUCER_ID, RecordFormat, TimestampType
 from raftmq.partition.storage.segment import FoundBatch
-from raftmq.wire.batch.fixed_keys import is_marked
+from raftmq.wire.batch.fixed_keys import DIRECTORY_START, MARKED_COUNT_MIN, is_marked, may_be_marked
 from raftmq.wire.batch.header import (
     BITS_WITH_SCHEDULED,
     COLUMNS_BIT,
@@ -211,13 +211,18 @@ def _placed(
             raise _outside(header)
         _check_produced(header, config, kind, now_ms)
         check_structure(view, at, header)
-        if header.attributes & COLUMNS_BIT and is_marked(view, at):
-            raise _scheduled("deliveries, and copies of scheduled records,")
+        if header.attributes & COLUMNS_BIT and view[at + DIRECTORY_START] >= MARKED_COUNT_MIN:
+            _refuse_marked(view, at)
         buffers.append(pack_prefix(header, base_offset=offset, leader_epoch=leader_epoch))
         buffers.append(view[at + PREFIX_SIZE : at + size])
         batches.append(FoundBatch(position, placed))
         offset, position = placed.end_offset, position + size
     return _checked(Placement(buffers, batches, position - start, duplicates, accounts))
+
+
+def _refuse_marked(buffer: Buffer, position: int) -> None:
+    if may_be_marked(buffer, position) and is_marked(buffer, position):
+        raise _scheduled("deliveries, and copies of scheduled records,")
 
 
 def _outside(header: BatchHeader) -> InvalidRecord:

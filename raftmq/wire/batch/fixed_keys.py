@@ -60,16 +60,12 @@ _CHECK_FIRST = bytes([FIXMAP + 2, *_BEFORE_CHECK])
 _CHECK_FIRST_END = len(_CHECK_FIRST) + LENGTH.size + 1
 _ROOM_FOR_CHECK = _BEFORE_CHECK + bytes(LENGTH.size)
 _USUAL = _CHECK_FIRST + bytes(LENGTH.size)
-# Entries of a map that begins with an account, where the CRC of the head follows it: with a due
-# time behind that there is one more.
-_CHECK_FOURTH = FIXMAP + 4, _BEFORE_CHECK
-_DUE_FIFTH = FIXMAP + 5, _BEFORE_CHECK
-# Where the due time of a batch begins: behind the CRC of the head, and that behind an account.
-_DUE_PLACE = DIRECTORY_START + _CHECK_FIRST_END - 1
-_DUE_PLACE_NAMED = ACCOUNT_END + LENGTH.size
-_ONLY_CHUNKS = bytes([FIXMAP + 1, CHUNKS_KEY])
-_FOUR = bytes([FIXMAP + 4])
-_ACCOUNT_COUNTS = FIXMAP + 3, FIXMAP + 4  # without a due time
+# First bytes of maps: only the chunks, the CRC of the head, an account, both, and a due time, too.
+_ONLY_COUNT, _CHECK_COUNT, _ACCOUNT_COUNT, _BOTH_COUNT, _DUE_COUNT = range(FIXMAP + 1, FIXMAP + 6)
+# A map with a due time begins with no lower byte; nearly all maps do.
+MARKED_COUNT_MIN = _ACCOUNT_COUNT
+# Where the key of the due time stands in a map: behind the CRC of the head, and behind both.
+_DUE_PLACES = _CHECK_FIRST_END, _ACCOUNT.size + LENGTH.size + 1
 _COLUMNS = COLUMNS_BIT >> 8  # in the first byte of the attributes
 
 
@@ -181,36 +177,34 @@ def entries_at(packed: memoryview) -> int | None:
     """Where the value of key 0 begins in the map, and goes on to its end; None: it is to be looked
     for."""
     # Forms of today first, which need not be taken apart.
-    if packed[: len(_CHECK_FIRST)] == _CHECK_FIRST and len(packed) >= _CHECK_FIRST_END:
-        return _CHECK_FIRST_END if packed[_CHECK_FIRST_END - 1] == CHUNKS_KEY else None
-    if packed[:2] == _ONLY_CHUNKS:
-        return len(_ONLY_CHUNKS)
-    if (at := _account_end(packed)) is not None:
-        if packed[0] == FIXMAP + 3:
-            return at - len(_BEFORE_CHECK) + 1
-        at += LENGTH.size
+    count = packed[0] if packed else 0
+    if count == _CHECK_COUNT and len(packed) >= _CHECK_FIRST_END:
+        is_usual = packed[: len(_CHECK_FIRST)] == _CHECK_FIRST
+        if is_usual and packed[_CHECK_FIRST_END - 1] == CHUNKS_KEY:
+            return _CHECK_FIRST_END
+    if count == _ONLY_COUNT and packed[1:2] == _BEFORE_CHUNKS:
+        return 2
+    if count == _ACCOUNT_COUNT and len(packed) > _ACCOUNT.size and _account_at(packed, 0):
+        return _ACCOUNT.size - len(_BEFORE_CHECK) + 1
+    if count == _BOTH_COUNT and _is_check_behind_account(packed):
+        at = _ACCOUNT.size + LENGTH.size
         return at + 1 if packed[at] == CHUNKS_KEY else None
     keys = read_fixed_keys(packed)
     return None if keys is None or keys.more else keys.chunks_at
 
 
-def _account_end(packed: memoryview) -> int | None:
-    """Where the CRC of the head stands behind an account, or would; None: there is no account, or
-    a due time behind it."""
-    at = _ACCOUNT.size
-    is_it = len(packed) > at + LENGTH.size and packed[0] in _ACCOUNT_COUNTS
-    return at if is_it and _account_at(packed, 0) is not None else None
+def _is_check_behind_account(packed: memoryview) -> bool:
+    is_long = len(packed) > _ACCOUNT.size + LENGTH.size
+    return is_long and packed[0] == _BOTH_COUNT and _account_at(packed, 0) is not None
 
 
 def may_be_marked(buffer: Buffer, position: int) -> bool:
     """Whether a due time may stand in the columns batch at `position`: a look at two places."""
     start = position + DIRECTORY_START
-    if len(buffer) <= start or buffer[start] < FIXMAP + 3:  # nearly all
+    if len(buffer) <= start + _DUE_PLACES[1] or buffer[start] < MARKED_COUNT_MIN:
         return False
-    for place in (position + _DUE_PLACE, position + _DUE_PLACE_NAMED):
-        if buffer[place : place + len(_BEFORE_DUE)] == _BEFORE_DUE:
-            return True
-    return False
+    first, second = _DUE_PLACES
+    return buffer[start + first] == DUE_KEY or buffer[start + second] == DUE_KEY
 
 
 def is_marked(buffer: Buffer, position: int) -> bool:
@@ -231,18 +225,18 @@ def read_account(buffer: Buffer, position: int, header: BatchHeader) -> Account 
     # Kafka's encoding has no directory.
     if not header.is_columns or min(header.size, len(buffer) - position) < ACCOUNT_END:
         return None
-    account = _account_at(buffer, position + DIRECTORY_START)
-    if buffer[position + DIRECTORY_START] == _DUE_FIFTH[0] and not header.is_scheduled:
-        return None  # not a due time, but keys of nobody
-    return account
+    start = position + DIRECTORY_START
+    if buffer[start] == _DUE_COUNT and not header.is_scheduled:  # keys of nobody
+        return None
+    return _account_at(buffer, start)
 
 
 def _account_at(buffer: Buffer, position: int) -> Account | None:
     count, before, digest, between, generation, following = _ACCOUNT.unpack_from(buffer, position)
-    if count == FIXMAP + 3:
-        is_ours = following[0] == CHUNKS_KEY
+    if count in (_BOTH_COUNT, _DUE_COUNT):
+        is_ours = following == _BEFORE_CHECK
     else:
-        is_ours = (count, following) in (_CHECK_FOURTH, _DUE_FIFTH)
+        is_ours = count == _ACCOUNT_COUNT and following[0] == CHUNKS_KEY
     # Else not written by our encoder: keys in another place are ignored.
     if not is_ours or (before, between) != (_BEFORE_DIGEST, _BEFORE_GENERATION):
         return None
@@ -259,7 +253,7 @@ def check_position(buffer: Buffer, position: int) -> int | None:
     packed = view[start : start + length]
     if packed[: len(_CHECK_FIRST)] == _CHECK_FIRST and len(packed) >= _CHECK_FIRST_END:
         return start + len(_CHECK_FIRST)
-    if packed[:1] == _FOUR and (at := _account_end(packed)) is not None:
-        return start + at
+    if _is_check_behind_account(packed):
+        return start + _ACCOUNT.size
     keys = read_fixed_keys(packed)
     return None if keys is None or keys.check_at is None else start + keys.check_at

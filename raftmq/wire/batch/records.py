@@ -40,7 +40,13 @@ from raftmq.wire.batch.control import (
     read_control,
 )
 from raftmq.wire.batch.directory import Tags, read_directory
-from raftmq.wire.batch.fixed_keys import ACCOUNT_END, read_account
+from raftmq.wire.batch.fixed_keys import (
+    ACCOUNT_END,
+    DIRECTORY_START,
+    MARKED_COUNT_MIN,
+    may_be_marked,
+    read_account,
+)
 from raftmq.wire.batch.head import is_partial, passes, seal_batch
 from raftmq.wire.batch.header import (
     BATCH_BYTES_MAX,
@@ -137,10 +143,12 @@ class RecordBatch:
         self.mark: ScheduleMark | None = None
         if header.is_columns:
             self.chunks = self._find_chunks(asked)
-            self.mark = read_mark(self._buffer, origin.position, header, where=origin.where)
-        left_out = () if self.mark is None else self.mark.left_out
-        if asked is not None or left_out:
-            self._pick(asked, frozenset(left_out))
+            count = self._buffer[origin.position + DIRECTORY_START]  # enough to know, nearly always
+            is_possible = count >= MARKED_COUNT_MIN and may_be_marked(buffer, origin.position)
+            if is_possible or header.attributes & SCHEDULED_BIT:
+                self.mark = read_mark(self._buffer, origin.position, header, where=origin.where)
+        if asked is not None or self.mark is not None:
+            self._pick(asked, frozenset(self.mark.left_out if self.mark is not None else ()))
 
     @classmethod
     def decode(
@@ -179,16 +187,15 @@ class RecordBatch:
         if self.header.timestamp_type is TimestampType.LOG_APPEND_TIME:
             # The broker changed the header only; the column still has the producer's times.
             return array("q", [self.header.max_timestamp]) * count
-        return self._given_timestamps
+        return self._given_timestamps()
 
-    @property
+    @cached_property
     def scheduled_at(self) -> Sequence[int] | None:
         """When each record of a delivery was made, by its producer, in milliseconds as in
         `timestamps`, which say when it was delivered; None: it is no delivery."""
         is_delivery = self.mark is not None and self.mark.delivers is not None
-        return self._given_timestamps if is_delivery else None
+        return self._given_timestamps() if is_delivery else None
 
-    @cached_property
     def _given_timestamps(self) -> Sequence[int]:
         deltas, base = self._contents.timestamp_deltas, self.header.base_timestamp
         if deltas is None:
