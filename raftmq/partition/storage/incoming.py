@@ -21,7 +21,7 @@ from raftmq.errors import (
 )
 from raftmq.model import NO_PRODUCER_ID, RecordFormat, TimestampType
 from raftmq.partition.storage.segment import FoundBatch
-from raftmq.wire.batch.fixed_keys import DIRECTORY_START, MARKED_COUNT_MIN, is_marked, may_be_marked
+from raftmq.wire.batch.fixed_keys import DIRECTORY_START, MARKED_COUNT_MIN, is_marked
 from raftmq.wire.batch.header import (
     BITS_WITH_SCHEDULED,
     COLUMNS_BIT,
@@ -221,7 +221,7 @@ def _placed(
 
 
 def _refuse_marked(buffer: Buffer, position: int) -> None:
-    if may_be_marked(buffer, position) and is_marked(buffer, position):
+    if is_marked(buffer, position):
         raise _scheduled("deliveries, and copies of scheduled records,")
 
 
