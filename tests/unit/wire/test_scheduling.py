@@ -311,6 +311,17 @@ def test_whatever_is_not_at_its_place_is_no_mark(begin: str, behind: str) -> Non
         mark_of(raw(begin, bytes.fromhex(behind), COLUMNS_BIT | SCHEDULED_BIT))
 
 
+def test_keys_behind_the_chunks_of_today() -> None:
+    """Nobody has written them without a due time: what stands before them means nothing, as to the
+    versions before. A12.2."""
+    said = "cc80 cedeadbeef cc81 cf0000000000000011"
+    for begin in ("83" + CHECK, "85" + said + CHECK):
+        batch = raw(begin, bytes.fromhex("ccc8 c0"))
+        assert check_position(batch, 0) is None
+        assert read_account(batch, 0, header_of(batch)) is None
+        assert RecordBatch.decode(batch).values == [b"a", b"b"]
+
+
 def test_keys_of_later_versions_behind_a_mark() -> None:
     """They may say more of a delivery; what this version knows holds. A12.2."""
     begin, behind = CHECK + DUE_KEY + DELIVERS, bytes.fromhex("ccc8 c0 cc86 91 01")
