@@ -30,6 +30,7 @@ from raftmq.client.administration.results import (
     TopicDetails,
     TopicSummary,
 )
+from raftmq.client.consumer.subscription import UNKNOWN_SECONDS_MAX
 from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.errors import (
     ErrorCode,
@@ -38,6 +39,7 @@ from raftmq.errors import (
     RaftmqError,
     ServerError,
     TopicAlreadyExists,
+    UnknownTopicOrPartition,
 )
 from raftmq.model import IsolationLevel
 from raftmq.topic_config import topic_warning
@@ -161,6 +163,22 @@ async def _take_existing(cluster: Cluster, wanted: NewTopic, *, deadline: float)
         UnknownTopicOrPartition: it was deleted meanwhile.
         RaftmqError: it cannot be used. Definite: nothing was created.
     """
+    known_by = min(deadline, anyio.current_time() + UNKNOWN_SECONDS_MAX)
+    attempts = cluster.new_attempts(deadline=known_by, repeats=RepeatEffect.HARMLESS)
+    while True:
+        try:
+            return await _describe_existing(cluster, wanted, deadline=deadline)
+        # The controller knows it; the broker that was asked hears of it a moment later.
+        except UnknownTopicOrPartition as error:
+            pause = attempts.on_failure(error, now=anyio.current_time())
+        await anyio.sleep(pause)
+        attempts.check_time(anyio.current_time())
+
+
+async def _describe_existing(
+    cluster: Cluster, wanted: NewTopic, *, deadline: float
+) -> CreatedTopic:
+    """Raises RaftmqError."""
     name = wanted.name
     found = await find_topic(cluster, name, deadline=deadline)
     await wait_leaders(cluster, name, deadline=deadline)

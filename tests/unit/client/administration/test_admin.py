@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+import trio
 from msgspec.structs import replace
 
 from raftmq.client.administration.results import ConfigValue
@@ -28,7 +29,10 @@ from raftmq.wire.messages.topics import (
     CreateTopics,
     DeleteRecords,
     DeleteTopics,
+    DescribeTopics,
+    DescribeTopicsReply,
     ElectLeaders,
+    TopicDescription,
 )
 from tests.producing import produce
 from tests.unit.client.administration.bureau import LOST, open_bureau
@@ -112,6 +116,33 @@ async def test_a_topic_that_may_exist(autojump_clock: MockClock) -> None:
         assert again.topic_id == made.topic_id
         assert (again.partition_count, again.replication_factor) == (3, 1)
         assert again.warning == made.warning
+
+
+async def test_a_topic_that_exists_and_is_not_known_everywhere(autojump_clock: MockClock) -> None:
+    """The controller has refused to make it anew; brokers hear of it a moment later, if it was not
+    deleted meanwhile (A1.4)."""
+    async with open_bureau() as (bureau, admin):
+        made = await admin.create_topic("u", partitions=3)
+        unknown = DescribeTopicsReply(
+            (TopicDescription("u", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic"),)
+        )
+        for broker in (1, 2):
+            bureau.instead[broker, DescribeTopics] = unknown
+
+        async def hear() -> None:
+            await trio.sleep(1.0)
+            bureau.instead.clear()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hear)
+            found = await admin.create_topic("u", partitions=3, if_not_exists=True)
+        assert (found.topic_id, found.is_new) == (made.topic_id, False)
+        for broker in (1, 2):
+            bureau.instead[broker, DescribeTopics] = unknown
+        began_at = trio.current_time()
+        with pytest.raises(UnknownTopicOrPartition):
+            await admin.create_topic("u", partitions=3, if_not_exists=True)
+        assert trio.current_time() - began_at < 6.0
 
 
 async def test_a_topic_that_exists_and_is_another(autojump_clock: MockClock) -> None:
