@@ -129,7 +129,7 @@ async def test_a_refused_seek_changes_nothing(
                 with pytest.raises(InvalidRequest, match="outside of the event loop"):
                     await anyio.to_thread.run_sync(call)
             assert not consumer.paused
-            assert consumer.position(*key) == 0
+            assert consumer.position(*key) in (0, None)  # None: its leader has not said it yet
 
 
 @on_trio_and_asyncio
