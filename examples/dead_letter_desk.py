@@ -21,7 +21,7 @@ import raftmq
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TOPIC, GROUP = "desk.invoices", "accounting"
+TOPIC, GROUP = "desk.invoices", "invoice-desk"
 INVOICES, WORKERS, PARTITIONS, ATTEMPTS = 120, 2, 4, 3
 UNREADABLE, DECLINED = 40, 30  # every so many
 SECONDS_MAX = 60.0
@@ -119,7 +119,9 @@ async def main(bootstrap: str) -> None:
         await desk(bootstrap, "redrive", GROUP)
         await work_until_done(mq, books)
     is_once = set(books.booked.values()) == {1} and len(books.booked) == INVOICES
-    say(f"{len(books.booked)} invoices, each of them once" if is_once else f"WRONG: {books.booked}")
+    if not is_once:
+        sys.exit(f"WRONG: {books.booked}")
+    say(f"{len(books.booked)} invoices, each of them once")
 
 
 def invoice(number: int) -> str:

@@ -255,6 +255,7 @@ class Client(Openable):
         """
         self._check_open()
         checked = process_options(
+            topics,
             handler,
             concurrency=concurrency,
             retry=retry,

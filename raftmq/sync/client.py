@@ -8,6 +8,7 @@ between the handover queue and the producer in the loop. Parameters and docstrin
 from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext, suppress
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from raftmq.client import client as asynchronous
@@ -223,7 +224,10 @@ class Client(BlockingBlock):
             Exception: what the handler has raised, if nothing catches it; a note names the record.
         """
         self._loop.check_process()
-        if problems := bad_function("handler", handler, "def handle(record)"):
+        problems = bad_function("handler", handler, "def handle(record)")
+        if stop is not None and iscoroutinefunction(getattr(stop, "wait", None)):
+            problems.append(f"stop = {stop!r}: of an event loop; here an event of threading")
+        if problems:
             raise InvalidConfig(problems)
         self._run(
             lambda: self._client.process(

@@ -61,7 +61,7 @@ SAYS = {
     ],
     "dead_letter_desk": [
         r"^113 of 120 invoices are booked$",
-        r"^accounting +7 .* BankDownError: the bank does not answer \(4\); ValueError: .* \(3\)$",
+        r"^invoice-desk +7 .* BankDownError: the bank does not answer \(4\); ValueError: .* \(3\)$",
         r"^desk.invoices +4$",
         r"^desk.invoices +3$",
         r"^120 invoices, each of them once$",

@@ -88,7 +88,9 @@ class LetterFilter(NamedTuple):
 def filter_of(
     error: str | None, since: str | None = None, until: str | None = None
 ) -> LetterFilter:
-    """Raises CommandError: a time that is none."""
+    """Raises CommandError: a time that is none, or an empty error."""
+    if error == "":  # of a variable of a script that is not set, most likely
+        raise CommandError("--error is empty: leave it out for all", ExitCode.USAGE)
     return LetterFilter(error, time_of("--since", since), time_of("--until", until))
 
 

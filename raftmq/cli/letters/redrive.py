@@ -16,7 +16,7 @@ from raftmq.cli.letters.letter_source import Span, find_box, letter_object, lett
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import Row, write_json, write_table
 from raftmq.client.administration.checks import check_topic
-from raftmq.client.dead_letters.letters import redriven_headers
+from raftmq.client.dead_letters.letters import dead_letter_topic, redriven_headers
 from raftmq.errors import RaftmqError
 from raftmq.words import counted
 
@@ -65,6 +65,9 @@ class Plan(NamedTuple):
 def redrive(order: RedriveOrder, bootstrap: str | None, timeout: float) -> int:
     if order.to_topic is not None:
         check_topic(order.to_topic)
+        if order.to_topic == dead_letter_topic(order.group):
+            line = f"--to-topic {order.to_topic}: they stand there, and would lose their origin"
+            raise CommandError(line, ExitCode.USAGE)
 
     async def run(client: Client) -> tuple[Plan, int]:
         admin = client.admin.with_timeout(timeout)
@@ -216,8 +219,10 @@ def _tell(order: RedriveOrder, plan: Plan, kept: int) -> None:
         )
         write_json(rows)
         return
-    if not plan.counts:
+    if not plan.counts and not plan.homeless:
         sys.stdout.write(f"group {order.group}: no such dead letters, nothing to send\n")
+        return
+    if not plan.counts:
         return
     title = "to be sent" if order.is_dry else "sent"
     write_table(("topic", title), sorted(plan.counts.items()))

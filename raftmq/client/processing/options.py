@@ -6,14 +6,16 @@ Refused is what contradicts a commit of what is finished, by a member of a group
 from __future__ import annotations
 
 from dataclasses import dataclass
+from inspect import isasyncgenfunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Any
 
+from raftmq.client.dead_letters.letters import dead_letter_topic
 from raftmq.client.options import AT_LEAST_ONCE
 from raftmq.client.processing.retry_policy import retry_policy
 from raftmq.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from raftmq.client.processing.retry_policy import RetryPolicy
 
@@ -40,6 +42,7 @@ class ProcessOptions:
 
 
 def process_options(
+    topics: Sequence[object],
     handler: object,
     *,
     concurrency: object,
@@ -56,9 +59,12 @@ def process_options(
     Raises:
         InvalidConfig: all bad values at once.
     """
-    problems = []
+    problems = _bad_topics(topics, given)
     if not callable(handler):
         problems.append(f"handler = {handler!r}: expected a function of a record")
+    elif isgeneratorfunction(handler) or isasyncgenfunction(handler):
+        # Called, it makes a generator that nobody runs, and every record would count as handled.
+        problems.append(f"handler = {handler!r}: has `yield`, so that calling it does nothing")
     if stop is not None and not callable(getattr(stop, "is_set", None)):
         problems.append(f"stop = {stop!r}: expected an event, as of trio, asyncio or threading")
     at_a_time = _whole("concurrency", concurrency, 1, CONCURRENCY_MAX, problems)
@@ -86,6 +92,16 @@ def _whole(name: str, given: object, low: int, high: int, problems: list[str]) -
     if not is_whole or not low <= number <= high:
         problems.append(f"{name} = {given!r}: expected a whole number from {low} to {high}")
     return number
+
+
+def _bad_topics(topics: Sequence[object], given: Mapping[str, Any]) -> list[str]:
+    group = given.get("group")
+    if isinstance(group, str) and dead_letter_topic(group) in topics:
+        return [
+            f"{dead_letter_topic(group)} has the dead letters of this group: one that fails again"
+            " would be read again, for ever; read it in a group of its own"
+        ]
+    return []
 
 
 def _bad_for_consumer(given: Mapping[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ Ctrl-C, always passes.
 from __future__ import annotations
 
 import logging
-from inspect import isawaitable, iscoroutinefunction
+from inspect import isasyncgen, isawaitable, iscoroutinefunction, isgenerator
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -207,8 +207,9 @@ class _Loop:
             self._end_with(one, error)
         elif self._may_repeat(one, error):
             seconds = self._policy.backoff.pause_seconds(one.attempts, self._random)
-            logger.info(
-                "process: failed, again in %.1f s: record=%s attempt=%d reason=%r",
+            level = logging.WARNING if one.attempts == 1 else logging.INFO
+            logger.log(
+                level, "process: failed, again in %.1f s: record=%s attempt=%d reason=%r",
                 seconds, _named(one), one.attempts, error,
             )  # fmt: skip
             self._postpone(one, seconds=seconds)
@@ -298,6 +299,8 @@ class _Loop:
             raise error
         if isawaitable(answer):  # a plain function that returns a coroutine
             await answer
+        elif isgenerator(answer) or isasyncgen(answer):
+            raise TypeError("the handler returned a generator, which nobody has run")
 
     def _made(self, record: AnyRecord) -> AnyRecord:
         if self._deserializers is None:

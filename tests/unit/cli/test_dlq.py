@@ -29,6 +29,8 @@ def run(line: str, *options: str) -> Result:
         ("show billing -n 0", "-n"),
         ("redrive billing -n 0", "-n"),
         ("redrive billing --to-topic a/b", "topic name 'a/b'"),
+        ("redrive billing --to-topic __dead.billing", "would lose their origin"),
+        ("redrive billing --error=", "--error is empty: leave it out for all"),
     ],
 )
 def test_what_is_refused(line: str, words: str) -> None:

@@ -14,11 +14,13 @@ from anyio.lowlevel import checkpoint
 
 import raftmq
 from raftmq.errors import ErrorCode, InvalidConfig, MessageTooLarge, UndecodableRecord
-from tests.unit.client.group.grouped import until
-from tests.unit.client.processing.mill import mill, numbers
+from tests.unit.client.group.grouped import GROUP, until
+from tests.unit.client.processing.mill import DEAD, mill, numbers
 from tests.unit.client.world import done_and_lost, refused
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
     from trio.testing import MockClock
 
     from raftmq.client.consumer.record import ConsumerRecord
@@ -502,6 +504,29 @@ async def test_what_is_refused(
     async with mill() as here:
         with pytest.raises(InvalidConfig, match=words):
             await here.run(pass_by, **options)
+
+
+async def test_handlers_that_would_do_nothing(autojump_clock: MockClock) -> None:
+    """A function with `yield` makes a generator that nobody runs: its records would count as
+    handled."""
+
+    def generator(record: object) -> Iterator[object]:
+        yield record
+
+    async def asynchronous(record: object) -> AsyncIterator[object]:
+        yield record
+
+    async with mill() as here, here.client() as mq:
+        for handler in (generator, asynchronous):
+            with pytest.raises(InvalidConfig, match="has `yield`, so that calling it does nothing"):
+                await mq.process("orders", group=GROUP, handler=handler)
+
+
+async def test_its_own_dead_letters(autojump_clock: MockClock) -> None:
+    """One that fails again would be read again, for ever."""
+    async with mill() as here, here.client() as mq:
+        with pytest.raises(InvalidConfig, match="read it in a group of its own"):
+            await mq.process(DEAD, group=GROUP, handler=pass_by)
 
 
 async def test_all_that_is_wrong_at_once(autojump_clock: MockClock) -> None:

@@ -33,6 +33,19 @@ async def committed(mq: Client, group: str) -> int:
 
 
 @on_trio_and_asyncio
+async def test_a_generator_that_is_returned(raftmq_broker: Server, raftmq_topic: str) -> None:
+    """Nobody has run it: its record is not handled."""
+
+    def handle(record: ConsumerRecord) -> object:
+        return (each for each in record.text())
+
+    async with raftmq.connect(raftmq_broker.bootstrap) as mq:
+        await fill(mq, raftmq_topic)
+        with pytest.raises(TypeError, match="returned a generator, which nobody has run"):
+            await mq.process(raftmq_topic, group=raftmq_topic, handler=handle)
+
+
+@on_trio_and_asyncio
 async def test_plain_handlers(raftmq_broker: Server, raftmq_topic: str) -> None:
     """Four at a time, in threads, in the order of each key; one fails twice, with an error that no
     coroutine may raise, and is set aside."""
