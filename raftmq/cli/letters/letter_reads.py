@@ -91,7 +91,7 @@ def show_letters(
 async def _summary(client: Client, box: Box) -> Row:
     times: list[int] = []
     errors = Counter[str]()
-    name, unread = box.name, 0
+    name = box.name
     spans = [Span(one.partition, max(one.start, one.end - READ_MAX), one.end) for one in box.spans]
     unread = box.offset_count - sum(one.end - one.start for one in spans)
 
