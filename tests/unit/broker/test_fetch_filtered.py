@@ -269,6 +269,7 @@ async def test_a_superseded_look_touches_nothing(
             producer = await open_id(cluster)
             producer.send(replica)
             await end(cluster, producer, is_commit=False)
+            await settle()  # its marker is written
             for _ in range(6):
                 append(replica, "eu", size=1000)
             await settle()
