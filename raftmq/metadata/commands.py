@@ -37,6 +37,8 @@ class FeatureLevel(IntEnum):
     # OpenTransaction and what follows it; deletions by expiry say what they saw (decision 0038)
     TRANSACTIONS = 3
     TAGS = 4  # filters of groups; checked heads of the batches of named producers
+    # Scheduled records (decision 0041), and crashes that are counted beside a committed offset.
+    SCHEDULED = 5
 
 
 SUPPORTED_LEVEL = max(FeatureLevel)  # the highest that this version of raftmq knows

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from raftmq.model import NO_PRODUCER_ID
-from raftmq.partition.scheduled_columns import RowState
+from raftmq.partition.scheduling.columns import RowState
 from tests.simulation.schedule.log import Batch, Kind
 from tests.simulation.schedule.replica import Replica
 

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from raftmq.model import NO_PRODUCER_ID
-from raftmq.partition.schedule import CancelRefusal
+from raftmq.partition.scheduling.schedule import CancelRefusal
 from tests.simulation.schedule.log import Batch, Kind
 
 

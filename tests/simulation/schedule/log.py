@@ -10,14 +10,14 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.model import NO_PRODUCER_ID
-from raftmq.partition.schedule import Schedule
-from raftmq.partition.scheduled_columns import (
+from raftmq.partition.scheduling.columns import (
     NOT_SETTLED,
     RowState,
     ScheduledBatch,
     ScheduledEntry,
     Settlement,
 )
+from raftmq.partition.scheduling.schedule import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

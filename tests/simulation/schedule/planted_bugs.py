@@ -1,6 +1,6 @@
 """Bugs that scheduled records could have, to be planted into ours one at a time.
 
-Each takes away one rule of `raftmq.partition.schedule`, or of the leader and the replicas around
+Each takes away one rule of `raftmq.partition.scheduling`, or of the leader and the replicas around
 it. What a replica knows is not compared with its log there: each breaks a promise. How many worlds
 find one says `python -m tests.simulation.schedule --bug NAME --seeds 300`; where a change of the
 code has shifted the worlds, it finds another seed.
@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raftmq.model import NO_PRODUCER_ID
-from raftmq.partition.schedule import CancelCheck, CancelRefusal, Schedule
-from raftmq.partition.scheduled_columns import ScheduledColumns, Settlement
+from raftmq.partition.scheduling.columns import ScheduledColumns, Settlement
+from raftmq.partition.scheduling.schedule import CancelCheck, CancelRefusal, Schedule
 from tests.simulation.planting import demand_called, planted
 from tests.simulation.schedule.replica import InHand, Replica
 from tests.simulation.schedule.world import World, failure
@@ -23,7 +23,7 @@ from tests.simulation.schedule.world import World, failure
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from raftmq.partition.scheduled_columns import ScheduledEntry
+    from raftmq.partition.scheduling.columns import ScheduledEntry
     from tests.simulation.planting import Patch
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.partition.scheduled_columns import RowState
+from raftmq.partition.scheduling.columns import RowState
 from tests.simulation.schedule.log import Batch, Kind, Log, expected, note, rebuilt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from raftmq.partition.schedule import CancelCheck, CancelRefusal
-    from raftmq.partition.scheduled_columns import ScheduledEntry
+    from raftmq.partition.scheduling.columns import ScheduledEntry
+    from raftmq.partition.scheduling.schedule import CancelCheck, CancelRefusal
 
 CONTROL_BYTES = 80
 

@@ -3,8 +3,8 @@
 Clocks are skewed and jump, leaders are deposed and do not know it, crashes take what is not synced,
 disks are lost, batches cannot be read for a while; transactions stay open for long. Meanwhile
 records are scheduled, cancelled, delivered, carried forward and deleted, by the real rules of
-`raftmq.partition.schedule`; elections and replication are as simple as can be: whoever has all that
-is committed may lead. A `Judge` sees what is committed; after every step each replica that has
+`raftmq.partition.scheduling`; elections and replication are as simple as can be: whoever has all
+that is committed may lead. A `Judge` sees what is committed; after every step each replica that has
 changed knows what its log says, and each that may be elected has all that is not settled.
 """
 
@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from raftmq.broker.timing_wheel import TICK_MS, TimingWheel
-from raftmq.partition.schedule import CancelRefusal
+from raftmq.partition.scheduling.schedule import CancelRefusal
 from tests.simulation.schedule.judge import Judge
 from tests.simulation.schedule.log import Batch, Kind
 from tests.simulation.schedule.replica import Replica

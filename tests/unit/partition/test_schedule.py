@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.partition.schedule import CancelRefusal, Schedule
-from raftmq.partition.scheduled_columns import (
+from raftmq.partition.scheduling.columns import (
     ROWS_MAX,
     RowState,
     ScheduledBatch,
     ScheduledColumns,
     Settlement,
 )
+from raftmq.partition.scheduling.schedule import CancelRefusal, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from raftmq.partition.scheduled_columns import ScheduledEntry
+    from raftmq.partition.scheduling.columns import ScheduledEntry
 
 NOW = 1_700_000_000_000
 MUCH = 1 << 40

@@ -23,7 +23,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.model import NO_PRODUCER_ID
-from raftmq.partition.scheduled_columns import (
+from raftmq.partition.scheduling.columns import (
     NOT_SETTLED,
     NotedDecision,
     RowPlace,
@@ -41,7 +41,7 @@ from raftmq.partition.transactions import ALL_READ, UnreadPart
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from raftmq.partition.scheduled_columns import ScheduledBatch, ScheduledEntry
+    from raftmq.partition.scheduling.columns import ScheduledBatch, ScheduledEntry
 
 # What is pending is carried forward if it is less than this part of what is deleted.
 CARRIED_PART = 4
