@@ -55,6 +55,7 @@ class TopicConfig:
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     # One hour ahead of the broker's clock: a record of the far future would never expire.
     message_timestamp_after_max_ms: int = 3_600_000
+    delay_max_ms: int = 30 * 86_400_000  # of a scheduled record; it holds its segment back
     durability: Durability = Durability.FSYNC  # decision 0002
     record_format: RecordFormat = RecordFormat.COLUMNS  # decision 0008
     # acks=all needs so many, or all replicas if there are fewer. Kafka has 1: here a record that
@@ -124,6 +125,12 @@ TOPIC_KEYS = (
         "message.timestamp.after.max.ms",
         "message_timestamp_after_max_ms",
         "How far a producer's time may be ahead of the broker's clock.",
+    ),
+    TopicKey(
+        "delay.max.ms",
+        "delay_max_ms",
+        "How far the due time of a delayed or scheduled record may be ahead of the broker's clock.",
+        since_level=5,
     ),
     TopicKey(
         "durability",

@@ -10,6 +10,8 @@ What a partition knew of its producers when its log ended at one offset:
         each run, newest last: first sequence u32 | base offset i64 | count of records u32
     each marker that may not be committed, oldest first: first offset of its transaction i64 |
         marker offset i64
+    in version 4: base offset i64 of each segment that says something of scheduled records, lowest
+        first
     CRC-32C of all before u32
 
 Owns the layout and which values are believed. Anything wrong raises CorruptRecord: a snapshot only
@@ -47,10 +49,12 @@ MAGIC = b"RMQP"
 # 1 had no named producers, 2 no transactions: such a file is not read, and the log is walked once.
 # "Says nothing of transactions" must never read as "none is open".
 VERSION = 3
+SPEAKING_VERSION = 4  # where any segment says something of scheduled records
 _HEAD = Struct(">4sHqIIqq")  # layouts: see the top of the module
 _PRODUCER = Struct(">qHIIqIIqqB")
 _MARKER = Struct(">qq")
 _RUN = Struct(">IqI")
+_BASE = Struct(">q")
 _CRC = Struct(">I")
 _IDLE_SECONDS_MAX = (1 << 32) - 1  # what the u32 can hold: longer than any limit of idle time
 
@@ -60,10 +64,12 @@ def pack_snapshot(
     remembered: Sequence[Remembered],
     markers: Sequence[NotedMarker] = (),
     unread: UnreadPart = ALL_READ,
+    speaking: Sequence[int] = (),
 ) -> bytes:
     """The bytes of a snapshot at `end_offset`; arguments as `SavedProducers` has them."""
     counts = len(remembered), len(markers)
-    body = bytearray(_HEAD.pack(MAGIC, VERSION, end_offset, *counts, *unread))
+    version = SPEAKING_VERSION if speaking else VERSION
+    body = bytearray(_HEAD.pack(MAGIC, version, end_offset, *counts, *unread))
     for producer_id, producer, idle_seconds in remembered:
         epoch, next_sequence, runs, *rest = producer
         idle = min(int(idle_seconds), _IDLE_SECONDS_MAX)
@@ -72,6 +78,8 @@ def pack_snapshot(
             body += _RUN.pack(*run)
     for marker in markers:
         body += _MARKER.pack(*marker)
+    for base_offset in speaking:
+        body += _BASE.pack(base_offset)
     return bytes(body) + _CRC.pack(crc32c(body))
 
 
@@ -81,24 +89,28 @@ def read_snapshot(data: bytes, end_offset: int) -> SavedProducers:
         CorruptRecord: not a snapshot at that offset, or not one that this version can read.
     """
     end = _check_frame(data, end_offset)
-    _, _, _, count, marker_count, *unread = _HEAD.unpack_from(data)
+    _, version, _, count, marker_count, *unread = _HEAD.unpack_from(data)
     found: dict[int, Remembered] = {}
     position = _HEAD.size
     for _ in range(count):
         one, position = _read_producer(data, position, end, end_offset)
         found[one.producer_id] = one
+    markers_end = position + marker_count * _MARKER.size
+    bases_length = end - markers_end if version == SPEAKING_VERSION else 0
     # Bytes are left over or missing, or an id stands there twice.
-    if position + marker_count * _MARKER.size != end or len(found) != count:
+    is_whole = markers_end + bases_length == end and not bases_length % _BASE.size
+    if markers_end > end or not is_whole or len(found) != count:
         raise CorruptRecord(
             f"{len(found)} producers in {position} bytes, {count} in {end} promised, with "
             f"{marker_count} markers"
         )
-    markers = tuple(NotedMarker(*each) for each in _MARKER.iter_unpack(data[position:end]))
+    markers = tuple(NotedMarker(*each) for each in _MARKER.iter_unpack(data[position:markers_end]))
+    speaking = tuple(base for (base,) in _BASE.iter_unpack(data[markers_end:end]))
     begin, end = unread
     is_possible = 0 <= begin < end <= end_offset or (begin, end) == ALL_READ
     if not is_possible or not _may_stand(markers, end_offset):
         raise CorruptRecord(f"unread from {begin} to {end}, markers {markers[:3]} ...")
-    return SavedProducers(list(found.values()), markers, UnreadPart(begin, end))
+    return SavedProducers(list(found.values()), markers, UnreadPart(begin, end), speaking)
 
 
 def _may_stand(markers: Sequence[NotedMarker], end_offset: int) -> bool:
@@ -119,10 +131,11 @@ def _check_frame(data: bytes, end_offset: int) -> int:
         raise CorruptRecord("the snapshot of producers fails its CRC")
     magic, version, said, *_ = _HEAD.unpack_from(data)
     # Of a later version, or a file under a wrong name.
-    if (magic, version, said) != (MAGIC, VERSION, end_offset):
+    is_known = version in (VERSION, SPEAKING_VERSION)
+    if (magic, said) != (MAGIC, end_offset) or not is_known:
         raise CorruptRecord(
             f"magic {magic!r}, version {version}, offset {said} in the snapshot of producers; "
-            f"expected {MAGIC!r}, {VERSION}, {end_offset}"
+            f"expected {MAGIC!r}, {VERSION} or {SPEAKING_VERSION}, {end_offset}"
         )
     return end
 

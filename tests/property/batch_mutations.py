@@ -19,7 +19,6 @@ from raftmq.wire.batch.control import ControlType
 from raftmq.wire.batch.directory import ChunkEntry, join_directory, read_directory, split_directory
 from raftmq.wire.batch.head import seal_batch
 from raftmq.wire.batch.header import (
-    BITS_WITH_SCHEDULED,
     CRC_START,
     DIGEST_MAX,
     GENERATION_MAX,
@@ -127,7 +126,7 @@ def _valid_data_batch(
 
 
 def header_of(batch: bytes | bytearray) -> BatchHeader:
-    return check_batch(batch, known_bits=BITS_WITH_SCHEDULED)
+    return check_batch(batch)
 
 
 def damage(random: Random, batches: list[bytes]) -> bytes:

@@ -13,7 +13,7 @@ from collections import Counter
 from random import Random
 
 from raftmq.errors import CorruptRecord, UnsupportedCompression
-from raftmq.wire.batch.header import BITS_WITH_SCHEDULED, RECORDS_MAX, check_batch
+from raftmq.wire.batch.header import RECORDS_MAX, check_batch
 from raftmq.wire.batch.records import DecodeLimits, RecordBatch, check_structure
 from raftmq.wire.batch.scheduling import copy_of, delivery_of
 from tests.property.batch_mutations import UNCOMPRESSED_BYTES_MAX, corpus, damage
@@ -30,9 +30,9 @@ PROGRESS_EVERY = 20_000
 def touch_everything(data: bytes) -> str:
     """Decode all there is; the name of the outcome."""
     try:
-        header = check_batch(data, known_bits=BITS_WITH_SCHEDULED)
+        header = check_batch(data)
         check_structure(data, 0, header)
-        batch = RecordBatch.decode(data, limits=LIMITS, known_bits=BITS_WITH_SCHEDULED)
+        batch = RecordBatch.decode(data, limits=LIMITS)
         count = sum(1 for _ in batch.records())
         if header.is_scheduled:
             RecordBatch.decode(delivery_of(data, original_offset=7, now_ms=1), limits=LIMITS)

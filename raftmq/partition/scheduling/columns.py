@@ -38,6 +38,15 @@ class ScheduledBatch(NamedTuple):
     producer_id: int = NO_PRODUCER_ID
 
 
+class HiddenBatch(NamedTuple):
+    """A scheduled batch, of `length` bytes at `position` of its segment's file."""
+
+    base_offset: int
+    end_offset: int
+    position: int
+    length: int
+
+
 class Settlement(IntEnum):
     """What has become of a scheduled batch."""
 
@@ -142,6 +151,20 @@ class ScheduledColumns:
             return None
         return row
 
+    def hidden_in(self, begin: int, end: int) -> list[HiddenBatch]:
+        """Those at offsets [begin, end); the first may begin before."""
+        rows = range(max(bisect_right(self.base_offsets, begin) - 1, 0), len(self))
+        found = []
+        for row in rows:
+            base_offset = self.base_offsets[row]
+            if base_offset >= end:
+                break
+            end_offset = base_offset + self.record_counts[row]
+            if end_offset > begin:
+                place = self.positions[row], self.lengths[row]
+                found.append(HiddenBatch(base_offset, end_offset, *place))
+        return found
+
     def rows_before(self, offset: int) -> range:
         return range(bisect_left(self.base_offsets, offset))
 
@@ -205,18 +228,27 @@ class NotedDecision(NamedTuple):
 
 class ScheduleSegment:
     """Attributes:
+    base_offset, end_offset: of the segment; None: it is the last one.
     stretches: what the segment schedules.
     settled_at, settled: what it settles: offset of the batch that does, and a record's offset.
     decisions: the markers in it.
     """
 
-    __slots__ = ("base_offset", "decisions", "settled", "settled_at", "stretches")
+    __slots__ = (
+        "base_offset", "decisions", "end_offset", "settled", "settled_at", "stretches"
+    )  # fmt: skip
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
+        self.end_offset: int | None = None
         self.stretches: list[ScheduledColumns] = []
         self.settled_at, self.settled = array("q"), array("q")
         self.decisions: list[NotedDecision] = []
+
+    @property
+    def is_silent(self) -> bool:
+        """It schedules, settles and decides nothing."""
+        return not (self.stretches or self.settled or self.decisions)
 
 
 class RowPlace(NamedTuple):

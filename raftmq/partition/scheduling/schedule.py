@@ -36,12 +36,20 @@ from raftmq.partition.scheduling.columns import (
     segment_base,
     stretch_base,
 )
+from raftmq.partition.scheduling.events import (
+    Cancelled,
+    Copied,
+    Decided,
+    Delivered,
+    Scheduled,
+)
 from raftmq.partition.transactions import ALL_READ, UnreadPart
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from raftmq.partition.scheduling.columns import ScheduledBatch, ScheduledEntry
+    from raftmq.partition.scheduling.columns import HiddenBatch, ScheduledBatch, ScheduledEntry
+    from raftmq.partition.scheduling.events import ScheduleEvent
 
 # What is pending is carried forward if it is less than this part of what is deleted.
 CARRIED_PART = 4
@@ -82,8 +90,32 @@ class Schedule:
 
     def on_roll(self, base_offset: int) -> None:
         """A segment begins there."""
-        if base_offset > self._segments[-1].base_offset:
+        last = self._segments[-1]
+        if base_offset <= last.base_offset:
+            return
+        if last.is_silent:  # nearly all: one stands for many
+            last.base_offset = base_offset
+        else:
+            last.end_offset = base_offset
             self._segments.append(ScheduleSegment(base_offset))
+
+    def note(self, event: ScheduleEvent) -> bool:
+        """A batch follows that says so; False: the marker of a transaction that has scheduled
+        nothing, which need not be kept."""
+        match event:
+            case Scheduled(batch):
+                self.on_scheduled(batch)
+            case Delivered(offset, original):
+                self.on_delivery(offset, original)
+            case Cancelled(offset, records):
+                self.on_cancel(offset, records)
+            case Copied(batch, replaced, first_offset, left_out):
+                self.on_copy(batch, replaced=replaced, first_offset=first_offset, left_out=left_out)
+            case Decided(offset, producer_id, is_commit):
+                if producer_id not in self._undecided:
+                    return False
+                self.on_marker(offset, producer_id, is_commit=is_commit)
+        return True
 
     def on_scheduled(self, batch: ScheduledBatch) -> None:
         self._append(batch)
@@ -134,16 +166,23 @@ class Schedule:
         """No replica has what could not be read."""
         self._unread = ALL_READ
 
-    def cut(self, offset: int) -> None:
-        """The log ends there now: what was settled behind it is pending again."""
+    def cut(self, offset: int, active_base: int) -> None:
+        """The log ends there now, in the segment that begins at `active_base`: what was settled
+        behind it is pending again."""
         self.stop_leading()
         for segment in reversed(self._segments):
             self._undo_settlements(segment, offset)
             self._undo_decisions(segment, offset)
         while self._segments[-1].base_offset >= offset and len(self._segments) > 1:
             self._forget_rows(self._segments.pop(), offset)
-        self._cut_segment(self._segments[-1], offset)
-        self._segments[0].base_offset = min(self._segments[0].base_offset, offset)
+        last = self._segments[-1]
+        self._cut_segment(last, offset)
+        if last.is_silent:
+            last.base_offset = active_base
+        if last.base_offset == active_base:
+            last.end_offset = None
+        else:  # between the two, segments had nothing to say
+            self._segments.append(ScheduleSegment(active_base))
         for producer_id, base_offsets in [*self._undecided.items()]:
             kept = array("q", (each for each in base_offsets if each < offset))
             if kept:
@@ -155,15 +194,50 @@ class Schedule:
 
     def trim(self, offset: int) -> None:
         """Segments that end at or before it are deleted."""
-        count = sum(each.base_offset <= offset for each in self._segments[1:])
+        count = sum(
+            each.end_offset is not None and each.end_offset <= offset for each in self._segments
+        )
         for segment in self._segments[:count]:
             self._forget_rows(segment, segment.base_offset)
         if count:
             del self._segments[:count]
-            self._taken = {each for each in self._taken if each >= self._segments[0].base_offset}
+            self._taken = {each for each in self._taken if each >= offset}
             self._heads = None
         if self._unread.end <= offset:
             self._unread = ALL_READ
+
+    # -- what is there ---------------------------------------------------------------------
+
+    @property
+    def is_unread(self) -> bool:
+        """Part of the log could not be read."""
+        return bool(self._unread.end)
+
+    @property
+    def active_base(self) -> int:
+        """Base offset of the last segment."""
+        return self._segments[-1].base_offset
+
+    @property
+    def bases(self) -> tuple[int, ...]:
+        """Base offsets of the segments that schedule, settle or decide anything."""
+        return tuple(segment.base_offset for segment in self._segments if not segment.is_silent)
+
+    def is_undecided(self, producer_id: int) -> bool:
+        """Its open transaction has scheduled something."""
+        return producer_id in self._undecided
+
+    def hidden_in(self, begin: int, end: int) -> list[HiddenBatch]:
+        """The scheduled batches at offsets [begin, end), which readers do not get, by offset."""
+        found = []
+        first = max(bisect_right(self._segments, begin, key=segment_base) - 1, 0)
+        for segment in self._segments[first:]:
+            if segment.base_offset >= end:
+                break
+            number = max(bisect_right(segment.stretches, begin, key=stretch_base) - 1, 0)
+            for columns in segment.stretches[number:]:
+                found += columns.hidden_in(begin, end)
+        return found
 
     # -- the leader ------------------------------------------------------------------------
 
@@ -249,6 +323,17 @@ class Schedule:
             columns.is_settled(columns.rows_before(end_offset), high_watermark)
             for columns in self._stretches_before(end_offset)
         )
+
+    def settled_end(self, high_watermark: int) -> int | None:
+        """The first segment that the log has to keep, as what it schedules is not all settled by
+        what is committed; None: no segment has to stay for that."""
+        if self._unread.end:
+            return self._segments[0].base_offset
+        for segment in self._segments:
+            for columns in segment.stretches:
+                if not columns.is_settled(range(len(columns)), high_watermark):
+                    return segment.base_offset
+        return None
 
     def pending_before(self, end_offset: int) -> list[ScheduledEntry] | None:
         """What has to be carried forward before the log may begin there; None: not yet, as a

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from raftmq.disk.thread import RunSync
     from raftmq.model import TimestampOffset
     from raftmq.partition.filtered_read import FilteredSlice, FilterLimits, Verdicts
+    from raftmq.partition.scheduling.lists import ListWrite
     from raftmq.partition.storage.aborted_index import Aborted
     from raftmq.partition.storage.known_producers import SnapshotWrite
     from raftmq.partition.storage.log import LogSlice, PartitionLog
@@ -737,17 +738,19 @@ class ProducerUpkeep:
     async def write(self, logs: Iterable[PartitionLog], *, is_durable: bool = True) -> None:
         """Write the snapshots that are due; errors of the disk are logged. The caller holds
         `upkeep`."""
+        sound = [log for log in logs if log.is_sound]
+        lists = [each for log in sound if (each := log.scheduled.begin_write())]
         begun = [
             (log, work)
-            for log in logs
-            if log.is_sound
-            and (work := log.producers.begin_write(log.segments, is_durable=is_durable))
+            for log in sound
+            if (work := log.producers.begin_write(log.segments, is_durable=is_durable))
         ]
-        if not begun:  # no snapshot is due: spare the thread
+        if not begun and not lists:  # nothing is due: spare the thread
             return
+        works: list[ListWrite | SnapshotWrite] = [*lists, *(work for _, work in begun)]
         with trio.CancelScope(shield=True):
             # Until they are written; a thread cannot be cancelled.
-            await self._run_sync(partial(_perform, [work for _, work in begun], self._files))
+            await self._run_sync(partial(_perform, works, self._files))
         for log, work in begun:
             log.producers.complete_write(work)
 
@@ -773,9 +776,10 @@ class ProducerUpkeep:
         async with self._upkeep:  # no cut begins while they are written
             for log in grown:
                 log.producers.take_last(log.log_end_offset)
+                log.scheduled.take_last(log.log_end_offset)
             await self.write(grown, is_durable=False)
 
 
-def _perform(works: list[SnapshotWrite], files: Files) -> None:
+def _perform(works: list[ListWrite | SnapshotWrite], files: Files) -> None:
     for work in works:
         work.perform(files)

@@ -3,8 +3,8 @@
 Owns the rules for batches from producers (`place_produced`: a leader assigns base offset and
 leader epoch, and trusts nothing) and from a leader (`place_replicated`: bytes stay as they are,
 and must continue this log). Neither decodes records: the CRC covers them, and `check_structure`
-reads the directory only. Fences are written by the leader itself (`place_fence`). Kafka:
-LogValidator.
+reads the directory only. Fences, markers, and what settles scheduled batches (`place_settling`)
+are written by the leader itself. Kafka: LogValidator.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from raftmq.errors import (
     RaftmqError,
 )
 from raftmq.model import NO_PRODUCER_ID, RecordFormat, TimestampType
+from raftmq.partition.scheduling.events import Scheduled, event_of, moved
+from raftmq.partition.scheduling.lists import decision
 from raftmq.partition.storage.segment import FoundBatch
 from raftmq.wire.batch.fixed_keys import DIRECTORY_START, MARKED_COUNT_MIN, is_marked
 from raftmq.wire.batch.header import (
-    BITS_WITH_SCHEDULED,
     COLUMNS_BIT,
     CONTROL_BIT,
     HEADER,
@@ -31,6 +32,7 @@ from raftmq.wire.batch.header import (
     LENGTH_END,
     MAGIC,
     RECORDS_MAX,
+    SCHEDULED_BIT,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     Account,
@@ -53,9 +55,10 @@ from raftmq.wire.batch.records import (
 from raftmq.wire.messages.produce import BATCHES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from raftmq.partition.admission import Admission
+    from raftmq.partition.scheduling.events import ScheduleEvent
     from raftmq.partition.sequences import ProducerState
     from raftmq.partition.storage.segment import BatchStart
     from raftmq.partition.transactions import MarkerWanted
@@ -87,7 +90,7 @@ class Placement(NamedTuple):
 
     `batches` may be empty if there are `duplicates`. `accounts`: generation and digest in batches
     of named producers, by base offset. `markers`: what became of the transactions that they end, by
-    base offset.
+    base offset. `events`: what they say of scheduled records, in their order.
     """
 
     buffers: list[Buffer]
@@ -96,6 +99,7 @@ class Placement(NamedTuple):
     duplicates: Sequence[Duplicate] = ()
     accounts: Mapping[int, Account] = NO_ACCOUNTS
     markers: Mapping[int, ControlType] = NO_MARKERS
+    events: Sequence[ScheduleEvent] = ()
 
     @property
     def end_offset(self) -> int:
@@ -104,8 +108,9 @@ class Placement(NamedTuple):
     def moved_to(self, position: int) -> Placement:
         """The same batches, from byte `position` on: after a roll they begin another segment."""
         distance = position - self.batches[0].position
-        moved = [FoundBatch(at + distance, header) for at, header in self.batches]
-        return self._replace(batches=moved)
+        batches = [FoundBatch(at + distance, header) for at, header in self.batches]
+        events = [moved(event, distance) for event in self.events]
+        return self._replace(batches=batches, events=events)
 
     def base_offsets(self) -> list[int]:
         """Of every batch of the request, in its order."""
@@ -129,8 +134,12 @@ def place_produced(
     config: TopicConfig,
     now_ms: int,
     admission: Admission,
+    check_scheduled: Callable[[], None] = lambda: None,
 ) -> Placement:
     """Give the producer's batches the offsets from `offset` on; they will stand at `position`.
+
+    Args:
+        check_scheduled: raises the error for a scheduled batch where none may be taken.
 
     Raises:
         CorruptRecord, InvalidRecord, InvalidTimestamp, MessageTooLarge: nothing was appended.
@@ -145,35 +154,28 @@ def place_produced(
             config=config,
             now_ms=now_ms,
             admission=admission,
+            check_scheduled=check_scheduled,
         )
     except CorruptRecord as error:  # `read_header` calls corrupt what is only not taken
         raise _not_taken(memoryview(buffer), error.position) or error from error
 
 
 def _not_taken(buffer: memoryview, position: int | None) -> RaftmqError | None:
-    """The error for a sound batch of too many records, or a scheduled one; None if the batch is
-    corrupt indeed. A producer would send a "corrupt" batch again for ever, a too large one it can
-    split."""
+    """The error for a sound batch of too many records; None if the batch is corrupt indeed. A
+    producer would send a "corrupt" batch again for ever, a too large one it can split."""
     if position is None or len(buffer) - position < HEADER_SIZE:  # the error names no batch
         return None
     header = BatchHeader._make(HEADER.unpack_from(buffer, position))
     batch = buffer[position : position + header.size]
-    is_scheduled = header.attributes & ~BITS_WITH_SCHEDULED == 0 and header.is_scheduled
-    is_known = header.record_count > RECORDS_MAX or is_scheduled
-    if header.magic != MAGIC or not is_known or len(batch) != header.size:
+    is_many = header.record_count > RECORDS_MAX
+    if header.magic != MAGIC or not is_many or len(batch) != header.size:
         return None
     if compute_crc(batch) != header.crc:  # corrupt indeed
         return None
-    if is_scheduled:
-        return _scheduled("scheduled records")
     return MessageTooLarge(
         f"a batch of {header.record_count} records, at most {RECORDS_MAX} are taken: "
         "send smaller batches"
     )
-
-
-def _scheduled(what: str) -> InvalidRecord:
-    return InvalidRecord(f"{what} are not taken yet: no broker delivers them")
 
 
 def _placed(
@@ -185,6 +187,7 @@ def _placed(
     config: TopicConfig,
     now_ms: int,
     admission: Admission,
+    check_scheduled: Callable[[], None],
 ) -> Placement:
     if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
         buffer = _stamped(buffer, now_ms)  # the only case in which the leader changes records
@@ -194,6 +197,7 @@ def _placed(
     batches: list[FoundBatch] = []
     duplicates: list[Duplicate] = []
     accounts: dict[int, Account] = {}
+    events: list[ScheduleEvent] = []
     for at, header in iter_batches(view):
         size, placed = header.size, header.placed(offset, leader_epoch)
         # Control batches fall through to `_check_produced`, which refuses them.
@@ -211,18 +215,53 @@ def _placed(
             raise _outside(header)
         _check_produced(header, config, kind, now_ms)
         check_structure(view, at, header)
-        if header.attributes & COLUMNS_BIT and view[at + DIRECTORY_START] >= MARKED_COUNT_MIN:
+        if header.attributes & SCHEDULED_BIT:
+            check_scheduled()
+            events.append(_scheduled(view, at, placed, position, config, now_ms))
+        elif header.attributes & COLUMNS_BIT and view[at + DIRECTORY_START] >= MARKED_COUNT_MIN:
             _refuse_marked(view, at)
         buffers.append(pack_prefix(header, base_offset=offset, leader_epoch=leader_epoch))
         buffers.append(view[at + PREFIX_SIZE : at + size])
         batches.append(FoundBatch(position, placed))
         offset, position = placed.end_offset, position + size
-    return _checked(Placement(buffers, batches, position - start, duplicates, accounts))
+    length = position - start
+    return _checked(Placement(buffers, batches, length, duplicates, accounts, NO_MARKERS, events))
+
+
+def _scheduled(
+    view: memoryview,
+    at: int,
+    placed: BatchHeader,
+    position: int,
+    config: TopicConfig,
+    now_ms: int,
+) -> Scheduled:
+    """What a producer's scheduled batch says, which will stand at `position`.
+
+    Raises:
+        InvalidTimestamp: due too late.
+        InvalidRecord: a copy, which only brokers make.
+    """
+    event = event_of(view, at, placed, position)
+    if not isinstance(event, Scheduled):
+        raise _brokers_own()
+    if event.batch.due_ms > now_ms + config.delay_max_ms:
+        late = InvalidTimestamp(
+            f"due at {event.batch.due_ms}, over delay.max.ms ({config.delay_max_ms}) ahead of the "
+            f"broker's clock ({now_ms}): send it with a shorter delay, or raise that key"
+        )
+        late.allowed = now_ms + config.delay_max_ms
+        raise late
+    return event
 
 
 def _refuse_marked(buffer: Buffer, position: int) -> None:
     if is_marked(buffer, position):
-        raise _scheduled("deliveries, and copies of scheduled records,")
+        raise _brokers_own()
+
+
+def _brokers_own() -> InvalidRecord:
+    return InvalidRecord("deliveries, and copies of scheduled records, are written by brokers only")
 
 
 def _outside(header: BatchHeader) -> InvalidRecord:
@@ -299,6 +338,8 @@ def place_replicated(
     batches: list[FoundBatch] = []
     accounts: dict[int, Account] = {}
     markers: dict[int, ControlType] = {}
+    events: list[ScheduleEvent] = []
+    view = memoryview(buffer)
     try:
         for at, header in iter_batches(buffer):
             _check_place(header, at, offset, epoch, leader_epoch)
@@ -307,10 +348,12 @@ def place_replicated(
             if account is not None:  # of a named producer
                 accounts[offset] = account
             # One comparison for batches of records.
-            if header.attributes & CONTROL_BIT and header.is_marker:
-                kind = marker_of(buffer, at, header)
-                if kind is not None:
-                    markers[offset] = kind
+            if header.attributes & CONTROL_BIT:
+                _note_control(view, at, header, markers, events)
+            elif header.attributes & COLUMNS_BIT and view[at + DIRECTORY_START] >= MARKED_COUNT_MIN:
+                event = event_of(view, at, header, position)
+                if event is not None:
+                    events.append(event)
             offset, epoch = header.end_offset, header.leader_epoch
             position += header.size
     except CorruptRecord as error:  # again, with offset and origin for the leader's rot check
@@ -318,7 +361,28 @@ def place_replicated(
         raise CorruptRecord(
             error.what, position=error.position, where=where, offset=offset
         ) from None
-    return _checked(Placement([buffer], batches, position - start, (), accounts, markers))
+    length = position - start
+    return _checked(Placement([buffer], batches, length, (), accounts, markers, events))
+
+
+def _note_control(
+    view: memoryview,
+    at: int,
+    header: BatchHeader,
+    markers: dict[int, ControlType],
+    events: list[ScheduleEvent],
+) -> None:
+    if header.is_marker:
+        kind = marker_of(view, at, header)
+        if kind is not None:
+            markers[header.base_offset] = kind
+            event = decision(header, kind)
+            if event is not None:
+                events.append(event)
+    elif header.producer_id == NO_PRODUCER_ID:  # else a fence
+        cancel = event_of(view, at, header, 0)
+        if cancel is not None:
+            events.append(cancel)
 
 
 def _check_place(
@@ -382,6 +446,7 @@ def place_markers(
     buffers: list[Buffer] = []
     batches: list[FoundBatch] = []
     markers: dict[int, ControlType] = {}
+    events: list[ScheduleEvent] = []
     for producer_id, producer_epoch, kind in wanted:
         batch = encode_control_batch(
             kind=kind,
@@ -398,9 +463,46 @@ def place_markers(
         buffers.append(batch)
         batches.append(FoundBatch(position, header))
         markers[offset] = kind
+        event = decision(header, kind)
+        if event is not None:
+            events.append(event)
         offset, position = header.end_offset, position + header.size
     length = position - place.position
-    return Placement(buffers, batches, length, markers=markers)
+    return Placement(buffers, batches, length, markers=markers, events=events)
+
+
+def place_settling(
+    made: Sequence[bytearray],
+    *,
+    place: BatchStart,
+    leader_epoch: int,
+    now_ms: int,
+    config: TopicConfig,
+) -> Placement:
+    """Deliveries, copies carried forward and cancels, made by the leader, whole and without an
+    offset yet; the first will stand at `place`. `made` is not empty.
+    """
+    offset, position = place
+    buffers: list[Buffer] = []
+    batches: list[FoundBatch] = []
+    events: list[ScheduleEvent] = []
+    for batch in made:
+        # A delivery has the broker's time in any topic, a copy what its original has.
+        if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME and _is_control(batch):
+            stamp_log_append_time(batch, now_ms)
+        header = read_header(batch).placed(offset, leader_epoch)
+        batch[:PREFIX_SIZE] = pack_prefix(header, base_offset=offset, leader_epoch=leader_epoch)
+        event = event_of(batch, 0, header, position)
+        assert event is not None, "it settles something"
+        buffers.append(batch)
+        batches.append(FoundBatch(position, header))
+        events.append(event)
+        offset, position = header.end_offset, position + header.size
+    return Placement(buffers, batches, position - place.position, events=events)
+
+
+def _is_control(batch: bytearray) -> bool:
+    return read_header(batch).is_control
 
 
 def _checked(placement: Placement) -> Placement:

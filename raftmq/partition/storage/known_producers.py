@@ -21,19 +21,28 @@ from raftmq.disk.checkpoint import TEMPORARY_SUFFIX, read_file, replace_file
 from raftmq.errors import CorruptRecord, StorageError, without_frames
 from raftmq.partition.producer_format import pack_snapshot, read_snapshot
 from raftmq.partition.producers import Producers
+from raftmq.partition.scheduling.lists import (
+    FoundSchedule,
+    KnownSchedule,
+    SegmentBatches,
+    find_lists,
+    find_schedule,
+    nothing_scheduled,
+    remove_void_lists,
+)
 from raftmq.partition.storage.segment import BatchStart, walk
 from raftmq.partition.transactions import ALL_READ
-from raftmq.wire.batch.header import is_named
+from raftmq.wire.batch.header import SCHEDULED_BIT, is_named
 from raftmq.wire.batch.records import account_length, account_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
     from raftmq.disk.files import File, Files
     from raftmq.partition.producers import ProducerLimits, ProducersSnapshot, SavedProducers
     from raftmq.partition.storage.segment import FoundBatch, Segment
-    from raftmq.wire.batch.header import Account
+    from raftmq.wire.batch.header import Account, BatchHeader
 
 
 logger = logging.getLogger("raftmq.partition")
@@ -130,12 +139,17 @@ class FoundProducers(NamedTuple):
     snapshots: end offsets of the files that can be used, at the next opening or for a cut.
     beginning: of the walk; batches before it did not have to be read.
     unread: what the walk met that does not decode, with the offset: it may have rotted.
+    speaking: base offsets of the segments that have something to say of scheduled records, before
+        the beginning of the walk.
+    has_scheduled: the walk has met such records, or what settles them.
     """
 
     producers: Producers
     snapshots: list[int]
     beginning: int
     unread: list[CorruptRecord]
+    speaking: tuple[int, ...] = ()
+    has_scheduled: bool = False
 
 
 def find_producers(
@@ -162,23 +176,32 @@ def find_producers(
     last_resort: FoundProducers | None = None
     for offset in sorted({*snapshots, *waiting}, reverse=True):
         known = _known_at(files, folder, offset, waiting.get(offset))
-        producers = None if known is None else known.restored(limits)
         # No sound one: try the next older snapshot.
-        unread: list[CorruptRecord] = []
-        if producers is not None:
+        if known is not None:
+            producers, met = known.restored(limits), _Met()
             producers.transactions.on_log_start(first)
             says_all = producers.transactions.unread == ALL_READ
-            if _note_from(files, segments, offset, producers, unread):
-                found = FoundProducers(producers, snapshots, offset, unread)
+            if _note_from(files, segments, offset, producers, met):
+                found = FoundProducers(
+                    producers, snapshots, offset, met.unread, known.speaking, met.has_scheduled
+                )
                 if says_all:
                     return found
                 last_resort = last_resort or found
         snapshots = [each for each in snapshots if each != offset]
-    producers, unread = Producers(limits=limits), []
-    _note_from(files, segments, first, producers, unread)
-    if last_resort is not None and unread:
-        return last_resort._replace(unread=unread)
-    return FoundProducers(producers, snapshots, first, unread)
+    producers, met = Producers(limits=limits), _Met()
+    _note_from(files, segments, first, producers, met)
+    if last_resort is not None and met.unread:
+        return last_resort._replace(unread=met.unread)
+    return FoundProducers(producers, snapshots, first, met.unread, (), met.has_scheduled)
+
+
+@dataclass(slots=True)
+class _Met:
+    """What a walk has met; see `FoundProducers`."""
+
+    unread: list[CorruptRecord] = field(default_factory=list)
+    has_scheduled: bool = False
 
 
 def _known_at(
@@ -199,9 +222,9 @@ def _note_from(
     segments: Sequence[Segment],
     offset: int,
     producers: Producers,
-    unread: list[CorruptRecord],
+    met: _Met,
 ) -> bool:
-    """Note all batches from `offset` on; False if none begins there. Errors go to `unread`."""
+    """Note all batches from `offset` on; False if none begins there. Errors go to `met`."""
     for segment in segments:
         if segment.end_offset <= offset:  # the snapshot covers the whole segment
             continue
@@ -213,13 +236,15 @@ def _note_from(
             for found in walk(file, start, segment.size):
                 offset = found.header.base_offset
                 has_name = is_named(found.header.producer_id)
+                if found.header.attributes & SCHEDULED_BIT:
+                    met.has_scheduled = True
                 producers.note(found.header, account=account_in(file, found) if has_name else None)
         except CorruptRecord as error:
             logger.warning("producers forgotten: segment=%s reason=%s", segment.path, error)
             if error.offset is None:  # inside of the batch at `offset`
                 error.offset = offset
             producers.on_unread(error.offset, segment.end_offset)
-            unread.append(without_frames(error))
+            met.unread.append(without_frames(error))
         offset = segment.end_offset
     return True
 
@@ -243,16 +268,44 @@ def _start_in(segment: Segment, offset: int) -> BatchStart:
 # -- Known producers ------------------------------------------------------------------------------
 
 
+def read_schedule(
+    files: Files, folder: Path, segments: Sequence[Segment], found: FoundProducers
+) -> FoundSchedule:
+    """The schedule of the log, behind the producers; nothing is read where nothing was ever
+    scheduled. Raises StorageError."""
+    if not (found.speaking or found.has_scheduled or find_lists(files, folder)):
+        return nothing_scheduled(segments[-1].base_offset)
+    batches = [_batches_of(files, segment) for segment in segments]
+    return find_schedule(files, folder, batches, found.speaking, found.beginning)
+
+
+def _batches_of(files: Files, segment: Segment) -> SegmentBatches:
+    def walked(offset: int) -> Iterator[tuple[int, BatchHeader]]:
+        start = _start_in(segment, offset)
+        if start.offset != offset:
+            raise CorruptRecord(f"no batch begins at offset {offset}", offset=offset)
+        return walk(files.open(segment.path), start, segment.size)
+
+    base_offset, path = segment.base_offset, segment.path
+    return SegmentBatches(base_offset, segment.end_offset, lambda: files.open(path), walked)
+
+
 @dataclass(slots=True)
 class ProducersCut:
-    """Restores the producer state of a log that is cut, in a worker thread."""
+    """Restores the producer state of a log that is cut, in a worker thread.
+
+    Attributes:
+        rereads_schedule: part of the schedule could not be read before.
+    """
 
     folder: Path
     segments: list[Segment]
     end_offset: int
     limits: ProducerLimits
     waiting: list[PendingProducerSnapshot]
+    rereads_schedule: bool = False
     found: FoundProducers | None = None
+    schedule: FoundSchedule | None = None
 
     def forget(self, files: Files) -> None:
         """Remove snapshots beyond the cut, before anything else is cut (invariant 1); durable with
@@ -262,13 +315,22 @@ class ProducersCut:
     def perform(self, files: Files) -> None:
         """Read the state again, once the log is cut."""
         self.found = find_producers(files, self.folder, self.segments, self.limits, self.waiting)
+        if self.rereads_schedule:
+            self.schedule = read_schedule(files, self.folder, self.segments, self.found)
 
 
 class KnownProducers:
-    """`now`: the state at the log's end."""
+    """`now`: the state at the log's end. `speaking()`: of the schedule, see `FoundProducers`."""
 
-    def __init__(self, folder: Path, found: FoundProducers, *, durable: Collection[int]) -> None:
-        self._folder, self.now = folder, found.producers
+    def __init__(
+        self,
+        folder: Path,
+        found: FoundProducers,
+        *,
+        durable: Collection[int],
+        speaking: Callable[[], tuple[int, ...]] = tuple,
+    ) -> None:
+        self._folder, self.now, self._speaking = folder, found.producers, speaking
         # End offset of each existing snapshot, and whether it will survive a power cut.
         self._snapshots = {offset: offset in durable for offset in found.snapshots}
         self._waiting: list[PendingProducerSnapshot] = []
@@ -293,7 +355,8 @@ class KnownProducers:
     def _take(self, end_offset: int) -> None:
         if not self._snapshots.get(end_offset):
             self._waiting = [each for each in self._waiting if each.end_offset != end_offset]
-            self._waiting.append(PendingProducerSnapshot(end_offset, self.now.picture()))
+            picture = self.now.picture()._replace(speaking=self._speaking())
+            self._waiting.append(PendingProducerSnapshot(end_offset, picture))
 
     def take_last(self, end_offset: int) -> None:
         """At shutdown: have one written that saves the next opening a walk."""
@@ -343,20 +406,27 @@ class KnownProducers:
 
     # -- cutting ---------------------------------------------------------------------------
 
-    def begin_cut(self, segments: Sequence[Segment], end_offset: int) -> ProducersCut:
+    def begin_cut(
+        self, segments: Sequence[Segment], end_offset: int, *, rereads_schedule: bool = False
+    ) -> ProducersCut:
         """The log is cut there; then `end_cut`."""
         self._waiting = [each for each in self._waiting if each.end_offset <= end_offset]
         limits, waiting = self.now.limits, list(self._waiting)
-        self._cut = ProducersCut(self._folder, list(segments), end_offset, limits, waiting)
+        self._cut = ProducersCut(
+            self._folder, list(segments), end_offset, limits, waiting, rereads_schedule
+        )
         return self._cut
 
-    def end_cut(self) -> None:
-        """The cut has ended, or failed, and the log is offline."""
+    def end_cut(self) -> FoundSchedule | None:
+        """The cut has ended, or failed, and the log is offline. Returns the schedule, if it was
+        read again."""
+        schedule = None if self._cut is None else self._cut.schedule
         if self._cut is not None and self._cut.found is not None:  # else the cut failed
             self.now, found = self._cut.found.producers, self._cut.found.snapshots
             self._unread = self._cut.found.unread
             self._snapshots = {offset: self._snapshots.get(offset, False) for offset in found}
         self._cut = None
+        return schedule
 
     def start_over(self) -> None:
         """The log is empty: no producer is known."""
@@ -366,8 +436,8 @@ class KnownProducers:
 
 def recover_producers(
     files: Files, folder: Path, segments: Sequence[Segment], *, is_damaged: bool
-) -> KnownProducers:
-    """The producer state of a log that is being opened. Waits for the disk.
+) -> tuple[KnownProducers, KnownSchedule]:
+    """The producer state of a log that is being opened, and its schedule. Waits for the disk.
 
     Unusable snapshots are removed before the log grows beyond their offsets (invariant 1); a
     damaged log keeps everything as it is.
@@ -377,12 +447,15 @@ def recover_producers(
     """
     end = segments[-1].end_offset
     found = find_producers(files, folder, segments)
+    scheduled = KnownSchedule(folder, read_schedule(files, folder, segments, found))
+    if not is_damaged:
+        remove_void_lists(files, folder, {one.base_offset: one.end_offset for one in segments})
     sound = frozenset(found.snapshots)
     if not is_damaged and remove_snapshots(files, folder, lambda offset: offset not in sound):
         files.sync_directory(folder)
     # Only snapshots at a roll were synced; the one of the last shutdown may not be durable.
     bases = {segment.base_offset for segment in segments}
-    known = KnownProducers(folder, found, durable=bases)
+    known = KnownProducers(folder, found, durable=bases, speaking=lambda: scheduled.now.bases)
     if found.beginning < segments[-1].base_offset:
         known.take(end)  # the walk covered more than one segment: spare the next opening that
-    return known
+    return known, scheduled

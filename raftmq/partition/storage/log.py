@@ -12,6 +12,7 @@ Invariants:
    offsets except the rotten ones, and takes appends (decision 0027).
 5. `producers` is the state after the batches up to the log's end, except while the log is cut.
 6. Likewise `aborted`, or it knows of nothing, and reads the batches before it says something.
+7. Likewise `schedule`, or it says that part of the log could not be read.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ from raftmq.partition.storage.incoming import (
     place_markers,
     place_produced,
     place_replicated,
+    place_settling,
 )
 from raftmq.partition.storage.retention import SegmentAge, retained_start_offset
 from raftmq.partition.storage.rot import ROT_MARK, ROTTEN_MAX
@@ -67,6 +69,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from raftmq.disk.files import Files
+    from raftmq.partition.scheduling.columns import ScheduledEntry
+    from raftmq.partition.scheduling.schedule import Schedule
     from raftmq.partition.sequences import ProducerState
     from raftmq.partition.storage.aborted_index import Aborted
     from raftmq.partition.storage.entries import ReadBytes
@@ -131,6 +135,9 @@ class PartitionLog:
         self.on_trimmed: Callable[[], None] | None = None  # the log start has risen
         self.on_doubt: Callable[[int], None] | None = None  # bytes at that offset may have rotted
         self._epoch_file, self.producers = found.epoch_file, found.producers
+        self.scheduled = found.scheduled
+        # Where retention would have the log begin, but for scheduled records that are pending.
+        self.wanted_start = found.log_start_offset
         self._end = DurableEnd(found.segments[-1].end_offset, found.durable_end_offset)
         self._unsynced_sealed: list[Segment] = []
         self._names_are_unsynced = True  # recovery may have created files
@@ -233,6 +240,16 @@ class PartitionLog:
         """Those in the log up to its end."""
         return self.producers.now.transactions
 
+    @property
+    def schedule(self) -> Schedule:
+        """The scheduled records of the log, and what has become of them."""
+        return self.scheduled.now
+
+    def slice_of(self, entry: ScheduledEntry) -> FileSlice:
+        """The bytes of a scheduled batch; its CRC is not checked."""
+        segment = self.segment_of(entry.base_offset)
+        return FileSlice(segment.file, entry.position, entry.length)
+
     # -- appending -------------------------------------------------------------------------
 
     def assign_epoch(self, leader_epoch: int) -> None:
@@ -257,6 +274,7 @@ class PartitionLog:
         now: float,
         outcome_of: OutcomeOf = no_transactions,
         has_acks_all: bool = True,
+        check_scheduled: Callable[[], None] = lambda: None,
     ) -> Appended:
         """Append a producer's batches as their leader, in one write: either all except duplicates,
         or none.
@@ -264,6 +282,7 @@ class PartitionLog:
         Args:
             now_ms: the broker's wall clock; `now` its monotonic clock in seconds.
             outcome_of, has_acks_all: see `Admission`.
+            check_scheduled: see `place_produced`.
 
         Raises:
             CorruptRecord, InvalidRecord, InvalidTimestamp, MessageTooLarge: nothing was appended.
@@ -284,6 +303,7 @@ class PartitionLog:
             admission=Admission(
                 self.producers.now, now, outcome_of=outcome_of, has_acks_all=has_acks_all
             ),
+            check_scheduled=check_scheduled,
         )
         if not placement.duplicates:  # the usual case
             appended = self._append(placement, now)
@@ -340,6 +360,22 @@ class PartitionLog:
         )
         return self._append(placement, now)
 
+    def append_settling(
+        self, made: Sequence[bytearray], *, leader_epoch: int, now_ms: int, now: float
+    ) -> Appended:
+        """Append deliveries, copies or cancels, at least one, as their leader; errors as in
+        `append_fence`. What they settle is pending: the caller has asked in this turn."""
+        self._check_writable()
+        self._check_epoch(leader_epoch)
+        placement = place_settling(
+            made,
+            place=self.active.end,
+            leader_epoch=leader_epoch,
+            now_ms=now_ms,
+            config=self.config,
+        )
+        return self._append(placement, now)
+
     def append_replicated(self, buffer: Buffer, *, leader_epoch: int, now: float) -> Appended:
         """Append a leader's bytes as they are; errors as in `append`."""
         self._check_writable()
@@ -386,6 +422,8 @@ class PartitionLog:
                 if header.attributes & TRANSACTIONAL_BIT:
                     kind = placement.markers.get(header.base_offset)
                     self.aborted.note(self.active, header, kind)
+        for event in placement.events:
+            self.scheduled.note(event)
 
     def doubt(self, error: RaftmqError) -> None:
         """A read failed with `error`: have the batch checked on the disk (decision 0027)."""
@@ -484,6 +522,7 @@ class PartitionLog:
         self._unsynced_sealed.append(self.active)
         self.segments.append(following)
         self._names_are_unsynced = True
+        self.scheduled.on_roll(self.log_end_offset)
         self.producers.take(self.log_end_offset)
 
     def roll_if_old(self, now_ms: int) -> None:
@@ -549,6 +588,7 @@ class PartitionLog:
         self._end.on_truncate(end.offset)
         self._unsynced_sealed = [s for s in self._unsynced_sealed if s in self.segments[:-1]]
         self._cut_epochs(end.offset)
+        self.scheduled.cut(end.offset, self.active.base_offset)
         if self.damage:  # a log never ends behind its damage, so every cut removes it
             removed, self.damage = removed + list(self.damage.behind), None
         self.rotten = tuple(rot for rot in self.rotten if rot.offset < end.offset)
@@ -561,7 +601,9 @@ class PartitionLog:
             self.active,
             end.position,
             self._epoch_file,
-            self.producers.begin_cut(self.segments, end.offset),
+            self.producers.begin_cut(
+                self.segments, end.offset, rereads_schedule=self.schedule.is_unread
+            ),
             marks,
             self._lowered_start(end.offset),
             self.rotten,
@@ -599,12 +641,15 @@ class PartitionLog:
         self._end.on_start_over(offset)
         self.epochs.entries.clear()
         self.producers.start_over()
+        self.scheduled.start_over(offset)
         self._epochs_are_unsynced = self._names_are_unsynced = False
         marks = [self.folder / DAMAGE_MARK, self.folder / ROT_MARK]
         return LogStartOver(self.folder, removed, first, self._epoch_file, marks)
 
     def end_truncate(self) -> None:
-        self.producers.end_cut()
+        reread = self.producers.end_cut()
+        if reread is not None:
+            self.scheduled.replace(reread)
         self.transactions.on_log_start(self.log_start_offset)
         self.is_being_cut = False
         self.doubt_unread()
@@ -641,6 +686,7 @@ class PartitionLog:
         self.log_start_offset = trim.log_start_offset
         self.epochs.trim(trim.log_start_offset)
         self.producers.on_trimmed(trim.first_offset)
+        self.scheduled.trim(trim.first_offset)
         self.transactions.on_log_start(self.log_start_offset)
         self.segments = [segment for segment in self.segments if segment not in trim.removed]
         self.rotten = tuple(rot for rot in self.rotten if rot.end_offset > self.log_start_offset)
@@ -655,11 +701,13 @@ class PartitionLog:
             return None
         start = retained_start_offset(
             ages_of(self),
-            self.size,
+            # What waits to be delivered does not count.
+            self.size - self.schedule.pending_bytes,
             self.config,
             now_ms=now_ms,
             log_start_offset=self.log_start_offset,
         )
+        self.wanted_start = start
         return self.plan_trim(min(start, self.durable_end_offset, self.retirable_end()))
 
     # -- upkeep ----------------------------------------------------------------------------

@@ -452,10 +452,10 @@ class _Recovery:
         epochs.trim(log_start_offset)
         report = RecoveryReport(was_clean, self.scanned_bytes, self.cut_bytes, lost_durable)
         is_damaged = self.damage is not None
+        known = recover_producers(self.files, self.folder, self.segments, is_damaged=is_damaged)
         found = FoundLog(
-            self.segments, epochs, self.epoch_file,
-            recover_producers(self.files, self.folder, self.segments, is_damaged=is_damaged),
-            log_start_offset, end_offset, self.damage, report,
+            self.segments, epochs, self.epoch_file, *known, log_start_offset, end_offset,
+            self.damage, report,
         )  # fmt: skip
         log = PartitionLog(self.files, self.folder, self.name, self.config, found)
         recall(log)

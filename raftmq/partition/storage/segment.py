@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.errors import CorruptRecord
 from raftmq.model import NO_TIMESTAMP
+from raftmq.partition.scheduling.lists import list_path
 from raftmq.partition.storage.entries import AbortedFile, DamagedEntries, EntryFile, read_waiting
 from raftmq.wire.batch.header import (
     HEADER_SIZE,
@@ -375,6 +376,7 @@ class Segment:
         self.base_offset = int(path.stem)
         self.index = SegmentIndex(files, path, self.base_offset, index_interval_bytes)
         self.aborted = AbortedFile(files, path)
+        self.list_path = list_path(path.parent, self.base_offset)  # `scheduling.lists`
         # One tuple, replaced at once: a reader in a worker thread sees both numbers or neither.
         self.end = BatchStart(self.base_offset, 0)
         self.max_timestamp = NO_TIMESTAMP
@@ -404,6 +406,7 @@ class Segment:
         self._file.truncate(0)  # a failed attempt or a crash may have left bytes
         self.index.clear()
         self._files.remove(self.aborted.path)
+        self._files.remove(self.list_path)
         self.aborted.begin()
 
     @classmethod
@@ -499,7 +502,7 @@ class Segment:
         self.index.seal(last, timestamp)
 
     def remove(self) -> None:
-        for path in [*self.index.paths(), self.aborted.path, self.path]:
+        for path in [*self.index.paths(), self.aborted.path, self.list_path, self.path]:
             self._files.remove(path)
 
     def write_pending(self) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from raftmq.disk.files import File, Files
+    from raftmq.partition.scheduling.lists import KnownSchedule
     from raftmq.partition.storage.durability import FlushMark
     from raftmq.partition.storage.entries import EpochFile
     from raftmq.partition.storage.known_producers import KnownProducers, ProducersCut
@@ -78,7 +79,9 @@ class Truncation:
         self.producers.forget(files)  # first: no snapshot may know more than the log holds
         for segment in reversed(self.removed):
             segment.remove()
-        files.remove(self.cut.aborted.path)  # it may have entries of markers that are cut
+        # They may have entries of what is cut.
+        files.remove(self.cut.aborted.path)
+        files.remove(self.cut.list_path)
         files.sync_directory(self.folder)
         self.cut.file.truncate(self.length)
         self.epochs.write_pending()
@@ -188,6 +191,7 @@ class FoundLog(NamedTuple):
     epochs: LeaderEpochs
     epoch_file: EpochFile
     producers: KnownProducers
+    scheduled: KnownSchedule
     log_start_offset: int
     durable_end_offset: int
     damage: Damage | None

@@ -66,10 +66,12 @@ CONTROL_BIT = 1 << 5
 MARKER_BITS = TRANSACTIONAL_BIT | CONTROL_BIT
 SCHEDULED_BIT = 1 << 13
 COLUMNS_BIT = 1 << 14
-# Any other bit is refused; SCHEDULED_BIT by all who do not say that they know it, so that no log
-# takes such a batch, and no reader hands one out.
-KNOWN_BITS = COMPRESSION_BITS | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | COLUMNS_BIT
-BITS_WITH_SCHEDULED = KNOWN_BITS | SCHEDULED_BIT
+# Any other bit is refused.
+KNOWN_BITS = (
+    COMPRESSION_BITS | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
+    | SCHEDULED_BIT | COLUMNS_BIT
+)  # fmt: skip
+_RARE_BITS = SCHEDULED_BIT | ~KNOWN_BITS  # one comparison for all others
 
 
 class BatchHeader(NamedTuple):
@@ -129,11 +131,8 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & SCHEDULED_BIT)
 
 
-def read_header(
-    buffer: Buffer, position: int = 0, *, where: str = "", known_bits: int = KNOWN_BITS
-) -> BatchHeader:
+def read_header(buffer: Buffer, position: int = 0, *, where: str = "") -> BatchHeader:
     """Decode and check the header at `position`; the batch may reach beyond `buffer`.
-    `known_bits`: attributes that it may have.
 
     Raises:
         CorruptRecord: too few bytes, or a field that no batch can have.
@@ -141,13 +140,13 @@ def read_header(
     if position < 0 or len(buffer) - position < HEADER_SIZE:
         raise CorruptRecord("shorter than a batch header", position=position, where=where)
     header = BatchHeader(*HEADER.unpack_from(buffer, position))
-    problem = _problem_of(header, known_bits)
+    problem = _problem_of(header)
     if problem:
         raise CorruptRecord(problem, position=position, where=where)
     return header
 
 
-def _problem_of(header: BatchHeader, known_bits: int) -> str:
+def _problem_of(header: BatchHeader) -> str:
     """What makes this header impossible, or an empty string."""
     if header.magic != MAGIC:
         return f"magic {header.magic}, expected {MAGIC}"
@@ -160,14 +159,14 @@ def _problem_of(header: BatchHeader, known_bits: int) -> str:
         return f"last offset delta {header.last_offset_delta} for {header.record_count} records"
     if header.base_offset < 0 or header.leader_epoch < -1:
         return f"base offset {header.base_offset}, leader epoch {header.leader_epoch}"
-    if header.attributes & ~KNOWN_BITS:
-        return _problem_of_bits(header.attributes, known_bits)
+    if header.attributes & _RARE_BITS:
+        return _problem_of_bits(header.attributes)
     return ""
 
 
-def _problem_of_bits(attributes: int, known_bits: int) -> str:
-    if attributes & ~known_bits:  # of a later version: the records would be misread
-        return f"unknown attribute bits {attributes & ~known_bits & 0xFFFF:#06x}"
+def _problem_of_bits(attributes: int) -> str:
+    if attributes & ~KNOWN_BITS:  # of a later version: the records would be misread
+        return f"unknown attribute bits {attributes & ~KNOWN_BITS & 0xFFFF:#06x}"
     if attributes & (COLUMNS_BIT | CONTROL_BIT) != COLUMNS_BIT:
         return "scheduled, and not a batch of columns with records"
     return ""
@@ -178,15 +177,13 @@ def compute_crc(batch: Buffer) -> int:
     return crc32c(memoryview(batch)[CRC_START:])
 
 
-def check_batch(
-    buffer: Buffer, position: int = 0, *, where: str = "", known_bits: int = KNOWN_BITS
-) -> BatchHeader:
+def check_batch(buffer: Buffer, position: int = 0, *, where: str = "") -> BatchHeader:
     """Check header, length and CRC of the batch at `position`, which must lie whole in `buffer`.
 
     Raises:
         CorruptRecord: names which of them is wrong.
     """
-    header = read_header(buffer, position, where=where, known_bits=known_bits)
+    header = read_header(buffer, position, where=where)
     end = position + header.size
     if end > len(buffer):  # a torn write, or a cut slice
         missing = end - len(buffer)

@@ -55,7 +55,6 @@ from raftmq.wire.batch.header import (
     CONTROL_BIT,
     HEADER,
     HEADER_SIZE,
-    KNOWN_BITS,
     MAGIC,
     NO_LEADER_EPOCH,
     SCHEDULED_BIT,
@@ -158,7 +157,6 @@ class RecordBatch:
         *,
         limits: DecodeLimits = DecodeLimits(),
         where: str = "",
-        known_bits: int = KNOWN_BITS,
     ) -> RecordBatch:
         """The batch at `position`, which must lie whole in `buffer`. `known_bits`: attributes that
         it may have.
@@ -167,7 +165,7 @@ class RecordBatch:
             CorruptRecord: header, CRC or directory are wrong.
             UnsupportedCompression: a codec that raftmq does not know.
         """
-        header = check_batch(buffer, position, where=where, known_bits=known_bits)
+        header = check_batch(buffer, position, where=where)
         return cls(buffer, header, BytesOrigin(position, where), limits)
 
     @property

@@ -24,7 +24,6 @@ from raftmq.wire.batch.directory import join_directory, split_directory
 from raftmq.wire.batch.fixed_keys import DIRECTORY_START, may_be_marked
 from raftmq.wire.batch.head import is_head_sound, seal_batch
 from raftmq.wire.batch.header import (
-    BITS_WITH_SCHEDULED,
     COLUMNS_BIT,
     COMPRESSION_BITS,
     HEADER,
@@ -203,7 +202,7 @@ def _opened(
 ) -> tuple[BatchHeader, SplitDirectory, int, list[int]]:
     """Header, directory and due time of a scheduled batch, and the deltas to be left out."""
     # All of it: a new CRC over bytes that have changed would vouch for them.
-    header = check_batch(original, known_bits=BITS_WITH_SCHEDULED)
+    header = check_batch(original)
     marked = _read_marked(original, 0, header) if header.is_scheduled else None
     if marked is None:
         raise CorruptRecord("not a scheduled batch", position=0)

@@ -107,7 +107,7 @@ class Log:
         del self.batches[place:], self.bases[place:], self.positions[place:]
         self.end = offset
         self.start = min(self.start, offset)
-        while self.segments[-1] >= offset and len(self.segments) > 1:
+        while self.segments[-1] > offset and len(self.segments) > 1:
             self.segments.pop()
 
     def delete_before(self, offset: int) -> None:
@@ -187,6 +187,7 @@ def rebuilt(log: Log, unread: int | None = None) -> Schedule:
         if is_roll:
             schedule.on_roll(batch.base_offset)
         schedule.on_unread(batch.base_offset, batch.end_offset)
+    schedule.on_roll(log.segments[-1])  # which may be empty
     return schedule
 
 

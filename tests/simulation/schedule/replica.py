@@ -70,7 +70,7 @@ class Replica:
         self.synced = min(self.synced, offset)
         if offset < self.log.end:
             self.log.cut(offset)
-            self.schedule.cut(offset)
+            self.schedule.cut(offset, self.log.segments[-1])
             self.is_changed = True
         if self.unread is not None and self.unread >= offset:
             self.unread = None

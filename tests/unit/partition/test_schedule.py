@@ -99,7 +99,7 @@ def test_a_delivery_that_is_cut_is_made_again() -> None:
     schedule = schedule_of(100, 200)
     assert take(schedule) == [0, 1]
     schedule.on_delivery(2, 0)
-    schedule.cut(2)
+    schedule.cut(2, 0)
     assert schedule.pending_count == 2
     assert take(schedule) == [0, 1]
 
@@ -175,7 +175,7 @@ def test_a_marker_that_is_cut_decides_nothing(is_commit: bool) -> None:
     before = [*schedule.entries()]
     schedule.on_marker(3, PRODUCER, is_commit=is_commit)
     schedule.on_scheduled(batch(4, 10, producer_id=PRODUCER))
-    schedule.cut(3)
+    schedule.cut(3, 0)
     assert [*schedule.entries()] == before
     schedule.on_marker(3, PRODUCER, is_commit=not is_commit)
     assert schedule.pending_count == (1 if is_commit else 3)
@@ -187,9 +187,9 @@ def test_what_is_cancelled_before_the_commit_stays_so() -> None:
     schedule.on_cancel(3, [1])
     schedule.on_marker(4, PRODUCER, is_commit=True)
     assert take(schedule) == [2, 0]
-    schedule.cut(4)
+    schedule.cut(4, 0)
     assert refusal(schedule, 1) is CancelRefusal.CANCELLED
-    schedule.cut(3)
+    schedule.cut(3, 0)
     assert refusal(schedule, 1) is None
 
 
@@ -218,7 +218,7 @@ def test_cancels_that_are_cut_are_undone_one_by_one() -> None:
         schedule.on_cancel(offset, [record])
     found = []
     for offset in (5, 4, 3):
-        schedule.cut(offset)
+        schedule.cut(offset, 0)
         entry = schedule.pending_at(0)
         assert entry is not None
         found.append(entry.left_out)
@@ -249,9 +249,9 @@ def test_a_copy_that_is_cut_leaves_its_original_pending() -> None:
     schedule = schedule_of(100, count=3)
     copy(schedule, 3, replaced=0, first=0)
     copy(schedule, 6, replaced=3, first=0)
-    schedule.cut(6)
+    schedule.cut(6, 0)
     assert schedule.check_cancel(1) == (4, None)
-    schedule.cut(3)
+    schedule.cut(3, 0)
     assert schedule.check_cancel(1) == (1, None)
     assert take(schedule) == [0]
 
@@ -273,7 +273,7 @@ def test_the_first_settlement_counts() -> None:
     schedule.on_cancel(3, [0])
     schedule.on_delivery(4, 0)
     schedule.on_delivery(5, 77)
-    schedule.cut(3)
+    schedule.cut(3, 0)
     assert schedule.pending_count == 0
     assert refusal(schedule, 0) is CancelRefusal.DELIVERED
 
@@ -348,9 +348,9 @@ def test_a_cut_over_segments_leaves_what_the_rest_says() -> None:
     schedule.on_scheduled(batch(2, 50))
     schedule.on_roll(3)
     schedule.on_delivery(3, 0)
-    schedule.cut(2)
+    schedule.cut(2, 2)
     assert take(schedule) == [0, 1]
-    schedule.cut(0)
+    schedule.cut(0, 0)
     assert (schedule.pending_count, schedule.pending_bytes, schedule.next_due()) == (0, 0, None)
     schedule.on_scheduled(batch(0, 70))
     assert take(schedule) == [0]
@@ -378,9 +378,9 @@ def test_a_cut_and_a_trim_take_the_gap_with_them() -> None:
     schedule = schedule_of(100, 200)
     schedule.on_unread(2, 4)
     schedule.on_unread(6, 7)
-    schedule.cut(5)
+    schedule.cut(5, 0)
     assert schedule.next_due() is None
-    schedule.cut(2)
+    schedule.cut(2, 0)
     assert schedule.next_due() == NOW + 100
     schedule.on_unread(2, 4)
     schedule.on_roll(4)
@@ -407,7 +407,7 @@ def test_many_stretches_are_one_order() -> None:
         assert base_offset == order[place]
         schedule.on_delivery(len(due) + place, base_offset)
     cut_at = done // 2
-    schedule.cut(len(due) + cut_at)
+    schedule.cut(len(due) + cut_at, 9_999)  # in the last segment
     assert schedule.pending_count == len(due) - cut_at
     assert take(schedule, limit=len(due)) == order[cut_at:]
 

@@ -12,10 +12,13 @@ from raftmq.errors import (
     InvalidTimestamp,
     MessageTooLarge,
     UnsupportedCompression,
+    UnsupportedVersion,
 )
 from raftmq.model import RecordFormat, TimestampType
 from raftmq.partition.admission import Admission
 from raftmq.partition.producers import Producers
+from raftmq.partition.scheduling.columns import ScheduledBatch
+from raftmq.partition.scheduling.events import Cancelled, Copied, Delivered, Scheduled
 from raftmq.partition.storage.incoming import Placement, place_produced, place_replicated
 from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.control import ControlType
@@ -27,12 +30,14 @@ from raftmq.wire.batch.header import (
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
     iter_batches,
+    pack_prefix,
     read_header,
     seal,
 )
 from raftmq.wire.batch.records import (
     RecordBatch,
     encode_batch,
+    encode_cancel,
     encode_control_batch,
     stamp_log_append_time,
 )
@@ -40,10 +45,17 @@ from raftmq.wire.batch.scheduling import copy_of, delivery_of
 from tests.unit.storage.batches import NOW_MS, batch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from raftmq.wire.batch.header import Buffer
 
 
-def produced(data: Buffer, config: TopicConfig | None = None, offset: int = 100) -> Placement:
+def produced(
+    data: Buffer,
+    config: TopicConfig | None = None,
+    offset: int = 100,
+    check_scheduled: Callable[[], None] = lambda: None,
+) -> Placement:
     return place_produced(
         data,
         offset=offset,
@@ -52,6 +64,7 @@ def produced(data: Buffer, config: TopicConfig | None = None, offset: int = 100)
         config=config or TopicConfig(),
         now_ms=NOW_MS,
         admission=Admission(Producers(), 0.0),
+        check_scheduled=check_scheduled,
     )
 
 
@@ -260,18 +273,36 @@ def test_a_refusal_names_the_limit() -> None:
 
 
 @pytest.mark.parametrize("kind", list(TimestampType))
-def test_scheduled_batches_are_not_taken_yet(kind: TimestampType) -> None:
-    """A producer is told so, and that nothing was appended; also behind a batch that is taken. One
-    that is damaged is corrupt. A12.2, A12.3."""
+def test_a_scheduled_batch_says_where_it_stands(kind: TimestampType) -> None:
+    """A12.2, A12.3."""
     config = TopicConfig(message_timestamp_type=kind)
-    sent = batch(b"a") + scheduled()
-    with pytest.raises(InvalidRecord, match="scheduled records are not taken yet") as refused:
-        produced(sent, config)
-    assert refused.value.definite
-    with pytest.raises(CorruptRecord, match="unknown attribute bits 0x2000"):
-        produced(sent[:-1] + bytes([sent[-1] ^ 1]), config)
-    with pytest.raises(CorruptRecord, match="unknown attribute bits 0x2000"):
-        produced(sent[:-1], config)
+    first = batch(b"a")
+    placement = produced(first + scheduled(), config)
+    size = placement.batches[1].header.size
+    due_ms = NOW_MS + 1000
+    expected = Scheduled(ScheduledBatch(101, 2, due_ms, 5000 + len(first), size))
+    assert list(placement.events) == [expected]
+    (moved,) = placement.moved_to(0).events
+    assert moved == Scheduled(expected.batch._replace(position=len(first)))
+
+
+def test_what_is_due_too_late_is_refused() -> None:
+    """A segment would be kept for as long. The error names the limit. A12.2."""
+    with pytest.raises(InvalidTimestamp, match=r"over delay.max.ms \(999\)") as late:
+        produced(batch(b"a") + scheduled(), TopicConfig(delay_max_ms=999))
+    assert late.value.allowed == NOW_MS + 999
+    assert produced(scheduled(), TopicConfig(delay_max_ms=1000)).events
+
+
+def test_who_may_not_take_scheduled_batches_says_why() -> None:
+    """As below the feature level. A12.2."""
+
+    def refuse() -> None:
+        raise UnsupportedVersion("not yet")
+
+    with pytest.raises(UnsupportedVersion):
+        produced(batch(b"a") + scheduled(), check_scheduled=refuse)
+    assert produced(batch(b"a"), check_scheduled=refuse).batches
 
 
 def test_what_settles_a_scheduled_batch_is_not_taken_from_a_producer() -> None:
@@ -280,24 +311,39 @@ def test_what_settles_a_scheduled_batch_is_not_taken_from_a_producer() -> None:
     delivery = delivery_of(scheduled(), original_offset=7, now_ms=NOW_MS)
     unstamped = cleared(delivery, TIMESTAMP_TYPE_BIT)
     copy = copy_of(scheduled(), replaces=7, first=7, left_out=[1])
-    with pytest.raises(InvalidRecord, match=r"deliveries, .* are not taken yet") as refused:
+    with pytest.raises(InvalidRecord, match=r"deliveries, .* by brokers only") as refused:
         produced(unstamped)
     assert refused.value.definite
     with pytest.raises(InvalidRecord, match="only a broker stamps"):
         produced(delivery)
     for sent, config in [(unstamped, stamped), (cleared(copy, SCHEDULED_BIT), None)]:
-        with pytest.raises(InvalidRecord, match=r"deliveries, .* are not taken yet"):
+        with pytest.raises(InvalidRecord, match=r"deliveries, .* by brokers only"):
             produced(sent, config)
-    with pytest.raises(InvalidRecord, match="scheduled records are not taken yet"):
+    with pytest.raises(InvalidRecord, match=r"copies .* by brokers only"):
         produced(copy)
 
 
-def test_a_follower_takes_no_scheduled_batch_yet() -> None:
-    """As every version before: to it, they are damage. A12.2."""
-    placed = bytearray(scheduled())
-    placed[:16] = batch(b"a")[:8] + placed[8:12] + bytes(4)
-    with pytest.raises(CorruptRecord, match="unknown attribute bits 0x2000"):
-        place_replicated(placed, offset=0, position=0, epoch=0, leader_epoch=0)
+def test_a_follower_hears_what_its_leader_has_written() -> None:
+    """In the order of the log, and where it stands. A12.2, A12.3."""
+    original = scheduled()
+    delivery = delivery_of(original, original_offset=0, now_ms=NOW_MS)
+    copy = copy_of(original, replaces=0, first=0, left_out=[1])
+    cancel = encode_cancel([1], timestamp=NOW_MS)
+    sent, offset = b"", 0
+    for each in (original, batch(b"a"), cancel, copy, delivery):
+        header = read_header(each)
+        sent += pack_prefix(header, base_offset=offset, leader_epoch=0) + bytes(each[16:])
+        offset += header.last_offset_delta + 1
+    placement = place_replicated(sent, offset=0, position=10, epoch=0, leader_epoch=0)
+    due_ms, places = NOW_MS + 1000, [found.position for found in placement.batches]
+    stands = ScheduledBatch(0, 2, due_ms, 10, len(original))
+    follows = ScheduledBatch(4, 2, due_ms, places[3], len(copy))
+    assert list(placement.events) == [
+        Scheduled(stands),
+        Cancelled(3, (1,)),
+        Copied(follows, 0, 0, (1,)),
+        Delivered(6, 0),
+    ]
 
 
 def scheduled() -> bytes:

@@ -25,7 +25,6 @@ from raftmq.wire.batch.fixed_keys import (
 )
 from raftmq.wire.batch.head import believed_directory, head_length, seal_batch
 from raftmq.wire.batch.header import (
-    BITS_WITH_SCHEDULED,
     COLUMNS_BIT,
     CONTROL_BIT,
     HEADER,
@@ -81,7 +80,7 @@ def scheduled(count: int = 3, **more: Any) -> bytearray:
 
 
 def header_of(batch: bytes | bytearray) -> BatchHeader:
-    return check_batch(batch, known_bits=BITS_WITH_SCHEDULED)
+    return check_batch(batch)
 
 
 def mark_of(batch: bytes | bytearray) -> ScheduleMark | None:
@@ -89,7 +88,7 @@ def mark_of(batch: bytes | bytearray) -> ScheduleMark | None:
 
 
 def opened(batch: bytes | bytearray) -> RecordBatch:
-    return RecordBatch.decode(batch, known_bits=BITS_WITH_SCHEDULED)
+    return RecordBatch.decode(batch)
 
 
 def records_of(batch: bytes | bytearray) -> list[Record]:
@@ -142,15 +141,6 @@ def test_what_readers_get() -> None:
     for batch in (opened(ORIGINAL), opened(COPY)):
         assert batch.scheduled_at is None
         assert list(batch.timestamps) == [1000, 1005][: batch.header.record_count]
-
-
-def test_today_nobody_reads_a_scheduled_batch() -> None:
-    """Who does not say that it knows the bit refuses it, as every version before. A12.2."""
-    for batch in (ORIGINAL, COPY):
-        with pytest.raises(CorruptRecord, match="unknown attribute bits 0x2000"):
-            read_header(batch)
-        with pytest.raises(CorruptRecord, match="unknown attribute bits 0x2000"):
-            RecordBatch.decode(batch)
 
 
 @pytest.mark.parametrize("attributes", [SCHEDULED_BIT, SCHEDULED_BIT | COLUMNS_BIT | CONTROL_BIT])
@@ -227,7 +217,7 @@ def test_every_bit_of_the_head_counts(form: str) -> None:
         flipped = batch[:length]
         flipped[bit // 8] ^= 1 << bit % 8
         try:
-            header = read_header(flipped, known_bits=BITS_WITH_SCHEDULED)
+            header = read_header(flipped)
             mark = read_mark(flipped, 0, header)
         except CorruptRecord:  # noticed
             continue
