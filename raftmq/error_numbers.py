@@ -89,3 +89,4 @@ class ErrorCode(IntEnum):
     TRANSACTION_ABORTABLE = 120
     # Our own begin here: Kafka, whose numbers rise, has none for these.
     INCONSISTENT_GROUP_FILTER = 1000
+    CANNOT_CANCEL = 1001

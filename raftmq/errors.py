@@ -8,6 +8,7 @@
     ├── MessageTooLarge         batch over max.message.bytes
     ├── OffsetOutOfRange        below the log start or beyond the log end
     │   └── LogTruncation       ... because the log lost records that were read already
+    ├── CannotCancel            a scheduled record that is not, or not any more, to be delivered
     ├── OffsetNotAvailable      a new leader, whose high watermark is not established yet
     ├── UnknownTopicOrPartition no such topic or partition, as far as that broker knows
     ├── UnknownTopicId          the topic was deleted, or that broker does not know it yet
@@ -105,8 +106,8 @@ from typing import Any, ClassVar, Self, TypeVar
 from raftmq.error_numbers import ErrorCode
 
 __all__ = [
-    "BrokerIdNotRegistered", "BrokerNotAvailable", "BufferExhausted", "BufferFull", "Closed",
-    "ClusterAuthorizationFailed", "ConcurrentTransactions", "CoordinatorLoadInProgress",
+    "BrokerIdNotRegistered", "BrokerNotAvailable", "BufferExhausted", "BufferFull", "CannotCancel",
+    "Closed", "ClusterAuthorizationFailed", "ConcurrentTransactions", "CoordinatorLoadInProgress",
     "CoordinatorNotAvailable", "CorruptJournal", "CorruptRecord", "DeliveryTimedOut",
     "DirectoryInUse", "Disconnected", "DuplicateSequence", "ElectionNotNeeded",
     "EligibleLeadersNotAvailable", "ErrorCode", "FencedInstanceId", "FencedLeaderEpoch",
@@ -234,6 +235,15 @@ class LogTruncation(OffsetOutOfRange):
     def __init__(self, what: str, *, offset: int) -> None:
         self.offset = offset
         super().__init__(what)
+
+
+class CannotCancel(RaftmqError):
+    """`reason`: "delivered", "cancelled" (before), "aborted" (its transaction), or "unknown": no
+    such record is scheduled, or it was settled and deleted since.
+    """
+
+    code = ErrorCode.CANNOT_CANCEL
+    reason: str = ""
 
 
 class OffsetNotAvailable(RaftmqError):

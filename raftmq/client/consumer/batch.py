@@ -83,9 +83,11 @@ class ConsumedBatch(Generic[ValueT_co, KeyT_co]):
         kind: type[AnyRecord] = (
             ConsumerRecord if self.ownership is None else self.ownership.record_kind
         )
-        columns = (
+        columns: tuple[Sequence[Any], ...] = (
             self.offsets, self.timestamps, self.keys, self.values, self.headers, self.tags
         )  # fmt: skip
+        if self._has_deliveries:
+            columns += self.scheduled_at, self.due
         return map(kind, repeat(self.topic), repeat(self.partition), *columns)
 
     def __repr__(self) -> str:
@@ -165,9 +167,35 @@ class ConsumedBatch(Generic[ValueT_co, KeyT_co]):
     def tags(self) -> Sequence[Tags]:
         return self._column(lambda batch: batch.tags)
 
+    @cached_property
+    def scheduled_at(self) -> Sequence[int | None]:
+        """When records were made that were sent with a delay, or for a moment, in milliseconds as
+        `timestamps`, which say when they were delivered; None of all others.
+        """
+        return self._column(_scheduled_at)
+
+    @cached_property
+    def due(self) -> Sequence[int | None]:
+        """When such records were to be delivered, in milliseconds; None of all others."""
+        return self._column(_due)
+
+    @property
+    def _has_deliveries(self) -> bool:
+        return any(part.batch.mark is not None for part in self._parts)
+
     def _column(self, of: Callable[[RecordBatch], Sequence[Any]]) -> Sequence[Any]:
         columns = [part.cut(of(part.batch)) for part in self._parts]
         return columns[0] if len(columns) == 1 else list(chain.from_iterable(columns))
+
+
+def _scheduled_at(batch: RecordBatch) -> Sequence[int | None]:
+    found = batch.scheduled_at
+    return [None] * batch.header.record_count if found is None else found
+
+
+def _due(batch: RecordBatch) -> Sequence[int | None]:
+    due = None if batch.mark is None else batch.mark.due_ms
+    return [due] * batch.header.record_count
 
 
 # -- Work -----------------------------------------------------------------------------------------

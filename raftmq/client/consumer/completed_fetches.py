@@ -2,7 +2,8 @@
 
 Kafka: CompletedFetch. Owns the batches in log order, and their bytes; decodes a batch only when its
 records are about to be handed out. What has no records for the program is passed over, and never
-decoded: control batches, those of aborted transactions, and what a filter of tags has left out.
+decoded: control batches, those of aborted transactions, and what the broker has left out, by a
+filter of tags or as it is scheduled.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LIMITS = DecodeLimits()
 
 
 class PassedOver(NamedTuple):
-    """Offsets of which nothing was sent: no record there passes the filter.
+    """Offsets of which nothing was sent: no record there is for this reader.
 
     Attributes:
         leader_epoch: of the last batch there.

@@ -123,6 +123,7 @@ def fetch_question(
             partitions=partitions,
             isolation_level=isolation,
             tags=tags,
+            takes_gaps=True,
         ),
         {one.state.key: one for one in asked},
         wait_seconds=limits.max_wait_ms / 1000,

@@ -65,7 +65,8 @@ class Expected(NamedTuple):
         where: for messages.
         aborted: transactions whose batches are passed over.
         asked: the filter of tags that was asked for.
-        left_out: what the leader says it has left out by it.
+        left_out: what the leader says it has left out: by the filter, or as it is scheduled, or
+            settles what is.
     """
 
     offset: int
@@ -338,7 +339,7 @@ class FetchResponses:
             f"{state} from offset {asked.offset}",
             told.aborted,
             self._asked,
-            told.left_out if self._asked is not None else (),
+            told.left_out,
         )
         pieces, damage = check_answer(data, expected)
         state.on_told(asked.place.topic_id, told.high_watermark, end)

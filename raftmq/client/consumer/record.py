@@ -25,6 +25,7 @@ Deserializer: TypeAlias = Callable[[Any], Any]
 # Timestamps count milliseconds from here.
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KEY_NUMBER_BYTES = 8  # what a number as a key counts
+_OF_DELIVERIES = ("scheduled_at", "due")  # the last fields of a record
 
 
 # A Struct is faster to make than a NamedTuple or a dataclass, and has no `count` and `index`, which
@@ -43,6 +44,9 @@ class ConsumerRecord(msgspec.Struct, Generic[ValueT_co, KeyT_co], frozen=True, e
         value: bytes or None, or what `value_deserializer` has made of it; see `text` and `json`.
         headers: pairs of a name and bytes, in order; a name may come twice.
         tags: sorted.
+        scheduled_at: of a record that was sent with a delay, or for a moment: when it was made, in
+            milliseconds as `timestamp`, which says when it was delivered. None of any other.
+        due: of such a record: when it was to be delivered, in milliseconds.
     """
 
     topic: str
@@ -53,6 +57,8 @@ class ConsumerRecord(msgspec.Struct, Generic[ValueT_co, KeyT_co], frozen=True, e
     value: ValueT_co | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     tags: tuple[str, ...] = ()
+    scheduled_at: int | None = None
+    due: int | None = None
 
     # The ownership in which a member of a group got it; None: not in a group, or a copy
     ownership: ClassVar[PartitionOwnership | None] = None
@@ -111,6 +117,13 @@ class ConsumerRecord(msgspec.Struct, Generic[ValueT_co, KeyT_co], frozen=True, e
     def __hash__(self) -> int:
         return hash((self.topic, self.partition, self.offset, self.timestamp))
 
+    def __repr__(self) -> str:  # of all classes alike, which are an implementation detail
+        names = ConsumerRecord.__struct_fields__
+        if self.due is None:  # nearly all
+            names = names[: -len(_OF_DELIVERIES)]
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return f"{ConsumerRecord.__name__}({shown})"
+
     def _bytes(self, kind: str) -> bytes:
         if isinstance(self.value, bytes):
             return self.value
@@ -160,12 +173,6 @@ class DeserializedRecord(ConsumerRecord[Any, Any], frozen=True, eq=False):
         """As it was sent."""
         return size_of(as_sent(self))
 
-    def __repr__(self) -> str:  # as it is for programs: the class is an implementation detail
-        shown = ", ".join(
-            f"{name}={getattr(self, name)!r}" for name in ConsumerRecord.__struct_fields__
-        )
-        return f"{ConsumerRecord.__name__}({shown})"
-
 
 class Deserializers(NamedTuple):
     """The `key_deserializer` and `value_deserializer` of a consumer."""
@@ -190,8 +197,12 @@ class Deserializers(NamedTuple):
         ownership = record.ownership
         kind = DeserializedRecord if ownership is None else ownership.deserialized_kind
         key, value = self.key_of(record), self.value_of(record)
-        topic, partition, offset, timestamp, _, _, headers, tags = msgspec.structs.astuple(record)
-        return kind(topic, partition, offset, timestamp, key, value, headers, tags, record)
+        topic, partition, offset, timestamp, _, _, headers, tags, made, due = (
+            msgspec.structs.astuple(record)
+        )
+        return kind(
+            topic, partition, offset, timestamp, key, value, headers, tags, made, due, record
+        )
 
 
 def as_sent(record: AnyRecord) -> ConsumerRecord:

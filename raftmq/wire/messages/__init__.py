@@ -20,6 +20,7 @@ from raftmq.wire.messages import (
     produce,
     producers,
     replicate,
+    scheduled,
     topics,
     transactions,
 )
@@ -29,5 +30,5 @@ __all__ = ["FAMILIES", "REQUESTS"]
 # A module that is imported nowhere would leave its requests unknown.
 FAMILIES = (
     cluster, configs, corruption, fetch, group_offsets, groups, hello, metadata, offsets, produce,
-    producers, replicate, topics, transactions,
+    producers, replicate, scheduled, topics, transactions,
 )  # fmt: skip

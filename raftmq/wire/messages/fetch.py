@@ -43,8 +43,8 @@ NEW_SESSION = 0  # session epoch that begins one; then 1, 2 ... with each reques
 # Aborted transactions in the answer about one partition, 130 kB: as many as a partition may have
 # open, so that those of a single batch always fit. Where there are more, fewer batches are sent.
 ABORTED_MAX = 5_000
-# Ranges that a filter has left out, in the answer about one partition; where there are more, the
-# answer ends before them.
+# Ranges that are left out of the answer about one partition; where there are more, it ends before
+# them.
 LEFT_OUT_MAX = 1_000
 SessionEpoch: TypeAlias = Annotated[int, Meta(ge=WITHOUT_SESSION, le=ID_MAX)]
 
@@ -83,8 +83,9 @@ class AbortedTransaction(Body, frozen=True):
 
 
 class LeftOutRange(Body, frozen=True):
-    """No record at offsets from `start_offset` up to `end_offset` passes the filter; `leader_epoch`
-    is that of the last batch there."""
+    """No record at offsets from `start_offset` up to `end_offset` is for the reader: none passes
+    its filter, or what stands there is scheduled, or settles what is. `leader_epoch` is that of the
+    last batch there."""
 
     start_offset: Offset
     end_offset: Offset
@@ -95,8 +96,8 @@ class PartitionFetched(Body, frozen=True):
     """Leader and epoch are filled in with errors after which a client needs fresh metadata.
 
     With READ_COMMITTED no record is at or beyond `last_stable_offset`; `aborted` are the aborted
-    transactions that the records of the answer meet. With a filter every offset before the next one
-    to fetch is in a batch of the payload, whole or partial, or in a range of `left_out`.
+    transactions that the records of the answer meet. Every offset before the next one to fetch is
+    in a batch of the payload, whole or partial, or in a range of `left_out`.
     """
 
     topic_id: TopicId
@@ -122,7 +123,9 @@ class FetchReply(Body, frozen=True):
 class Fetch(Request, frozen=True):
     """A long poll: answered once `bytes_min` are there, on an error or a change of a partition, or
     after `max_wait_ms`. What `tags` do not let pass may be left out of the answer, and counts for
-    nothing there; a broker of an earlier version sends it."""
+    nothing there; a broker of an earlier version sends it. `takes_gaps`: the reader knows ranges
+    that are left out, also without a filter; a partition that hides something is refused to others.
+    """
 
     api_key = 1
     reply = FetchReply
@@ -137,3 +140,4 @@ class Fetch(Request, frozen=True):
     rack: Name = ""
     isolation_level: Isolation = IsolationLevel.READ_UNCOMMITTED  # of clients that know no other
     tags: TagClauses = ()
+    takes_gaps: bool = False

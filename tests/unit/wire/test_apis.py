@@ -14,6 +14,7 @@ from raftmq.wire.messages.cluster import Ping
 from raftmq.wire.messages.corruption import DescribeDamage, ReportCorruption
 from raftmq.wire.messages.hello import ApiVersions, versions_of
 from raftmq.wire.messages.producers import FenceProducer
+from raftmq.wire.messages.scheduled import CancelScheduled, ListScheduled
 from raftmq.wire.messages.transactions import (
     DescribeOverdue,
     ForgetTransaction,
@@ -33,7 +34,7 @@ NUMBERS = {
     "ReadBarrier": 1005, "FenceProducer": 1006, "ReportCorruption": 1007, "DescribeDamage": 1008,
     "EndTxn": 26, "DescribeProducers": 61, "DescribeTransactions": 65, "ListTransactions": 66,
     "TransactionsSettled": 1010, "ForgetTransaction": 1011, "DescribeOverdue": 1012,
-    "JoinTransaction": 1013,
+    "JoinTransaction": 1013, "CancelScheduled": 1014, "ListScheduled": 1015,
 }  # fmt: skip
 
 
@@ -85,7 +86,7 @@ def test_every_family_is_known() -> None:
 def test_clients_ask_for_nothing_that_brokers_owe_each_other() -> None:
     """Replication, proposals and heartbeats; whatever else begins at 1000 is for all."""
     for_all = {Ping, FenceProducer, ReportCorruption, DescribeDamage, ForgetTransaction}
-    for_all |= {DescribeOverdue, JoinTransaction}
+    for_all |= {DescribeOverdue, JoinTransaction, CancelScheduled, ListScheduled}
     ours = {kind for (number, _), kind in REQUESTS.items() if number >= Ping.api_key}
     assert ours - for_all == {kind for kind in REQUESTS.values() if kind.is_for_brokers}
 

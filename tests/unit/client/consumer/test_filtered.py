@@ -10,42 +10,19 @@ from raftmq.client.consumer.completed_fetches import CompletedFetches, PassedOve
 from raftmq.client.consumer.fetch_response import Expected, check_answer
 from raftmq.errors import InvalidConfig
 from raftmq.tag_filter import parse
-from raftmq.wire.messages.fetch import Fetch, LeftOutRange, PartitionFetched
+from raftmq.wire.messages.fetch import Fetch, LeftOutRange
 from raftmq.wire.tag_clauses import pack_filter
+from tests.unit.client.consumer.gaps import END, ask_again, begun, told
 from tests.unit.client.consumer.pieces import control_at, data_at, piece
-from tests.unit.client.consumer.pure_world import TOPIC_ID, PureWorld, fetched
+from tests.unit.client.consumer.pure_world import PureWorld
 
 if TYPE_CHECKING:
     from raftmq.client.consumer.fetch_plan import PlannedRequest
-    from raftmq.rpc.reply import Answer
-
-END = 20
 
 
 def started(**options: object) -> tuple[PureWorld, PlannedRequest]:
     """And asked for records that are tagged "eu"."""
-    world = PureWorld(1, **{"tags": "eu", **options})
-    for _ in range(3):
-        world.lead(0, 1)
-    world.tell_metadata()
-    world.start()
-    return world, ask_again(world)
-
-
-def ask_again(world: PureWorld) -> PlannedRequest:
-    world.now += 1
-    question = world.ask(1)
-    assert question is not None
-    return question
-
-
-def told(*batches: bytes, left_out: list[tuple[int, int, int]] | None = None) -> Answer:
-    ranges = tuple(LeftOutRange(*one) for one in left_out or ())
-    data = b"".join(batches)
-    one = PartitionFetched(
-        TOPIC_ID, 0, 0, END, 0, len(data), last_stable_offset=END, left_out=ranges
-    )
-    return fetched([one], [data])
+    return begun(**{"tags": "eu", **options})
 
 
 def eu(base_offset: int, *values: str, epoch: int = 0) -> bytes:
@@ -185,13 +162,6 @@ def test_ranges_that_follow_each_other_are_one() -> None:
     assert len(state.undelivered._pieces) == 2
     assert (state.position, state.fetch_offset) == (0, 19)
     assert state.behind(1) == (19, 1)
-
-
-def test_ranges_without_a_filter_mean_nothing() -> None:
-    """Who did not ask for a filter takes a gap for damage."""
-    world, question = started(tags=None)
-    world.give(question, told(eu(3, "a"), left_out=[(0, 3, 0)]))
-    assert world.state(0).failures == 1
 
 
 def test_what_was_passed_over_takes_no_memory() -> None:
