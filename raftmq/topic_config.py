@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.errors import InvalidConfig
 from raftmq.model import Durability, RecordFormat, TimestampType
+from raftmq.words import counted, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DAY_MS = 86_400_000
 MIB = 1 << 20
+SCHEDULED_LEVEL = 5  # the feature level of scheduled records, which `metadata/commands.py` names
+DELAY_LEVELS_MAX = 64
 
 # A topic's name is part of a directory name, with its id behind it: file systems allow 255 bytes.
 TOPIC_NAME_CHARS_MAX = 200
@@ -55,17 +58,20 @@ class TopicConfig:
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     # One hour ahead of the broker's clock: a record of the far future would never expire.
     message_timestamp_after_max_ms: int = 3_600_000
-    delay_max_ms: int = 30 * 86_400_000  # of a scheduled record; it holds its segment back
     durability: Durability = Durability.FSYNC  # decision 0002
     record_format: RecordFormat = RecordFormat.COLUMNS  # decision 0008
     # acks=all needs so many, or all replicas if there are fewer. Kafka has 1: here a record that
     # was acknowledged survives the loss of one disk.
     min_insync_replicas: int = 2
     unclean_leader_election_enable: bool = False  # elect a replica that may lack records
+    delay_max_ms: int = 30 * DAY_MS  # a scheduled record takes room for so long (decision 0041)
+    # RocketMQ's, for programs that know them by number; see `delay_levels_ms`.
+    delay_levels: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
 class TopicKey(NamedTuple):
-    """One key: `name` as people type it, `field` of TopicConfig, allowed values, description."""
+    """One key: `name` as people type it, `field` of TopicConfig, allowed values, description.
+    `form`: how a value is written that is neither a number nor one of the choices."""
 
     name: str
     field: str
@@ -74,6 +80,7 @@ class TopicKey(NamedTuple):
     maximum: int = (1 << 63) - 1
     choices: tuple[str, ...] = ()
     since_level: int = 1  # the feature level from which on every node knows the key
+    form: str = ""
 
 
 TOPIC_KEYS = (
@@ -127,12 +134,6 @@ TOPIC_KEYS = (
         "How far a producer's time may be ahead of the broker's clock.",
     ),
     TopicKey(
-        "delay.max.ms",
-        "delay_max_ms",
-        "How far the due time of a delayed or scheduled record may be ahead of the broker's clock.",
-        since_level=5,
-    ),
-    TopicKey(
         "durability",
         "durability",
         "What a broker does before it counts a record as held: sync it to the disk, or hand it to"
@@ -159,6 +160,19 @@ TOPIC_KEYS = (
         "Whether a replica that may lack records is elected where no other one is left. Then"
         " acknowledged records are lost.",
         choices=("false", "true"),
+    ),
+    TopicKey(
+        "delay.max.ms",
+        "delay_max_ms",
+        "How far ahead a record may be scheduled, by the clock of the leader.",
+        since_level=SCHEDULED_LEVEL,
+    ),
+    TopicKey(
+        "delay.levels",
+        "delay_levels",
+        "The delays that `delay_level` names by number, counted from 1.",
+        since_level=SCHEDULED_LEVEL,
+        form=f"1 to {DELAY_LEVELS_MAX} durations",
     ),
 )
 _NUMBER = re.compile(r"-?[0-9]{1,19}")  # 2^63-1 has 19 digits
@@ -204,6 +218,22 @@ def parse_topic_config(
     if problems:
         raise InvalidConfig(problems)
     return TopicConfig(**parsed)  # type: ignore[arg-type]  # each value was checked by _parse
+
+
+def delay_levels_ms(text: str) -> tuple[int, ...]:
+    """The delays of levels 1, 2 ... in milliseconds, of the value of delay.levels.
+
+    Raises:
+        ValueError: says what is wrong with it.
+    """
+    words = text.split()
+    if not 1 <= len(words) <= DELAY_LEVELS_MAX:
+        raise ValueError(f"{counted(len(words), 'level')}, allowed 1 to {DELAY_LEVELS_MAX}")
+    delays = list(map(parse_duration, words))
+    if None in delays:
+        wrong = words[delays.index(None)]
+        raise ValueError(f"{wrong!r} is no duration: write them like 1s 10m 1h30m")
+    return tuple([delay for delay in delays if delay is not None])
 
 
 def min_isr_in(configs: Mapping[str, str]) -> int:
@@ -273,6 +303,8 @@ def _too_new(key: TopicKey, feature_level: int) -> str:
 def _parse(key: TopicKey, value: object) -> object:
     if key.choices:
         return _parse_choice(key, value)
+    if key.form:
+        return _parse_levels(key, value)
     # int() alone accepts " 1_0", digits of other scripts, and strings of any length; and a bool is
     # an int.
     is_number = isinstance(value, int) and not isinstance(value, bool)
@@ -291,3 +323,13 @@ def _parse_choice(key: TopicKey, value: object) -> object:
     if text not in key.choices:
         raise ValueError(f"{key.name} = {value!r}: allowed {', '.join(key.choices)}")
     return _CHOICES[key.name][str(text)]
+
+
+def _parse_levels(key: TopicKey, value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{key.name} = {value!r}: expected {key.form}, like '1s 10m 2h'")
+    try:
+        delay_levels_ms(value)
+    except ValueError as error:
+        raise ValueError(f"{key.name} = {value[:100]!r}: {error}") from error
+    return " ".join(value.split())

@@ -8,16 +8,20 @@ from pathlib import Path
 import pytest
 
 from raftmq.errors import InvalidConfig
+from raftmq.metadata.commands import FeatureLevel
 from raftmq.model import Durability, RecordFormat, TimestampType
 from raftmq.topic_config import (
+    DELAY_LEVELS_MAX,
+    SCHEDULED_LEVEL,
     TOPIC_KEYS,
     TopicConfig,
     TopicKey,
+    delay_levels_ms,
     parse_topic_config,
     replication_warning,
 )
 
-NUMBERS = [key for key in TOPIC_KEYS if not key.choices]
+NUMBERS = [key for key in TOPIC_KEYS if not (key.choices or key.form)]
 CHOICES = [(key, choice) for key in TOPIC_KEYS for choice in key.choices]
 RECORD = Path(__file__).parents[2] / "docs/decisions/0005-defaults.md"
 ROW = re.compile(r"^\| `([a-z.]+)` \| [^|]+ \| `([^`]+)`[^|]* \| `([^`]+)` \|", re.MULTILINE)
@@ -62,8 +66,8 @@ def typed(value: object) -> str:
 
 
 def allowed(key: TopicKey) -> str:
-    if key.choices:
-        return ", ".join(key.choices)
+    if key.choices or key.form:
+        return key.form or ", ".join(key.choices)
     return f"{key.minimum}.." if key.maximum == (1 << 63) - 1 else f"{key.minimum}..{key.maximum}"
 
 
@@ -174,7 +178,7 @@ def test_a_key_like_no_other_brings_no_suggestion() -> None:
     compression."""
     [problem] = problems_of({"zzz": 1})
     assert problem.startswith(
-        "unknown topic config 'zzz', there are durability, index.interval.bytes,"
+        "unknown topic config 'zzz', there are delay.levels, delay.max.ms, durability, "
     )
     [problem] = problems_of({"compression.type": "zstd"})
     assert problem.endswith("batches stay as their producer packs them")
@@ -186,3 +190,44 @@ def test_every_bad_key_is_reported_at_once() -> None:
         {"segment.bytes": 1, "retention.ms": 5, "durability": "never", "retention.byte": 1}
     )
     assert [line.split()[0] for line in problems] == ["segment.bytes", "durability", "unknown"]
+
+
+# -- delays ---------------------------------------------------------------------------------------
+
+
+def test_the_levels_of_delays() -> None:
+    """RocketMQ's eighteen, by number from 1 on, if a topic has no others (A12.3)."""
+    levels = delay_levels_ms(TopicConfig().delay_levels)
+    assert (len(levels), levels[0], levels[4], levels[-1]) == (18, 1000, 60_000, 7_200_000)
+    config = parse_topic_config({"delay.levels": "  10s 1h30m\t2d 500ms 0s "})
+    assert config.delay_levels == "10s 1h30m 2d 500ms 0s"
+    assert delay_levels_ms(config.delay_levels) == (10_000, 5_400_000, 172_800_000, 500, 0)
+    many = " ".join(["1s"] * DELAY_LEVELS_MAX)
+    assert len(delay_levels_ms(parse_topic_config({"delay.levels": many}).delay_levels)) == 64
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("", "delay.levels = '': 0 levels, allowed 1 to 64"),
+        (" ".join(["1s"] * 65), ": 65 levels, allowed 1 to 64"),
+        ("1s 10 2h", "delay.levels = '1s 10 2h': '10' is no duration: write them like"),
+        ("1s,5s", "'1s,5s' is no duration"),
+        ("-1s", "'-1s' is no duration"),
+        (10, "delay.levels = 10: expected 1 to 64 durations, like"),
+        (True, "delay.levels = True: expected"),
+    ],
+)
+def test_levels_that_are_none(value: object, told: str) -> None:
+    """The complaint says which word it is, and how durations are written."""
+    [problem] = problems_of({"delay.levels": value})
+    assert told in problem
+
+
+def test_delays_need_their_level() -> None:
+    """A node of the version before would refuse the topic's configuration, and stop."""
+    assert SCHEDULED_LEVEL == FeatureLevel.SCHEDULED
+    for key, value in (("delay.max.ms", 1000), ("delay.levels", "1s")):
+        parse_topic_config({key: value}, feature_level=SCHEDULED_LEVEL)
+        with pytest.raises(InvalidConfig, match=f"{key} needs feature level 5, the cluster"):
+            parse_topic_config({key: value}, feature_level=SCHEDULED_LEVEL - 1)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from raftmq.cli.clusters.connected import run_admin
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import Row, check_can_ask, confirm, write_json
-from raftmq.cli.terminal.times import DURATION_FORM, SIZE_FORM, parse_duration, parse_size
+from raftmq.cli.terminal.times import SIZE_FORM, parse_size
 from raftmq.client.administration.checks import check_changes, check_config, check_topic
 from raftmq.errors import InvalidConfig, RaftmqError, UnknownTopicOrPartition
 from raftmq.topic_config import MIN_ISR
-from raftmq.words import counted
+from raftmq.words import DURATION_FORM, counted, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -25,9 +25,8 @@ from raftmq.cli.terminal.output import (
     write_json,
     write_table,
 )
-from raftmq.cli.terminal.times import DURATION_FORM, parse_duration
 from raftmq.client.administration.transactions import check_transaction_id
-from raftmq.words import counted
+from raftmq.words import DURATION_FORM, counted, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -80,7 +80,7 @@ _TOPICS = """
 
 Set when a topic is made, and changed while it is there. Keys that Kafka has, too, mean the same;
 where a default differs, [0005](decisions/0005-defaults.md) says why. A whole number of milliseconds
-or bytes, or one of the words.
+or bytes, one of the words, or durations, like `1s 10m 2h`.
 
 """
 
@@ -109,7 +109,9 @@ def _node_row(key: NodeKey) -> str:
 
 def _topic_row(key: TopicKey) -> str:
     allowed = " or ".join(f"`{choice}`" for choice in key.choices)
-    if not key.choices:
+    if key.form:
+        allowed = key.form
+    elif not key.choices:
         end = f"to {key.maximum}" if key.maximum < UNBOUNDED else "or more"
         allowed = f"{key.minimum} {end}"
     return f"| `{key.name}` | {allowed} | `{default_text(key)}` | {key.doc} |"

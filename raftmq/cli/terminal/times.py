@@ -1,4 +1,4 @@
-"""Points in time, durations and sizes as people type them: `2026-11-21T10:00Z`, `-1h30m`, `64MiB`.
+"""Points in time and sizes as people type them: `2026-11-21T10:00Z`, `-1h30m`, `64MiB`.
 
 Owns what is understood, and the words of what is not. A time that has no time zone is local, and
 only taken where the caller allows it.
@@ -10,21 +10,16 @@ import re
 import time
 from datetime import UTC, datetime, timedelta
 
+from raftmq.words import parse_duration
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # 18 digits fit an int64, as the protocol has it; a date without dashes (20261121) is taken as
 # number.
 _MILLISECONDS = re.compile(r"[0-9]{1,18}", re.ASCII)
 MILLISECONDS_MIN = 10**11  # March 1973: numbers below it are seconds, or dates without dashes
-_UNITS_MS = {
-    "w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1,
-}  # fmt: skip
-_PART = r"([0-9]{1,15})(ms|w|d|h|m|s)"
-_DURATION = re.compile(rf"(?:{_PART})+", re.ASCII)
-_PARTS = re.compile(_PART, re.ASCII)
 _TIME = re.compile(r"-[0-9]+[a-z]|[0-9]{4}-", re.ASCII)  # `-5m`, or a date with its dashes
 _SIZE = re.compile(r"([0-9]{1,15})(k|M|G|T)(i?)B", re.ASCII | re.IGNORECASE)
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
-DURATION_FORM = "like 7d, 12h, 1h30m, 500ms"
 SIZE_FORM = "like 64MiB, 10GiB, 1GB"
 
 
@@ -69,13 +64,6 @@ def time_within(text: str) -> str | None:
     None: it is none. Without @ a number is an offset, and -N so many of them.
     """
     return text.removeprefix("@") if text.startswith("@") or _TIME.match(text) else None
-
-
-def parse_duration(text: str) -> int | None:
-    """Milliseconds of `7d` or `1h30m`; None: it is no duration."""
-    if not _DURATION.fullmatch(text):
-        return None
-    return sum(int(number) * _UNITS_MS[unit] for number, unit in _PARTS.findall(text))
 
 
 def parse_size(text: str) -> int | None:

@@ -9,7 +9,7 @@ import trio
 
 from raftmq.broker.requests.topics import TopicConfigRequests
 from raftmq.errors import ErrorCode
-from raftmq.metadata.commands import DeleteTopic
+from raftmq.metadata.commands import SUPPORTED_LEVEL, DeleteTopic, FeatureLevel
 from raftmq.topic_config import TOPIC_KEYS, TopicConfig, parse_topic_config
 from raftmq.wire.messages.configs import AlterConfigs, ConfigChange, DescribeConfigs
 from tests.unit.broker.asking import (
@@ -46,7 +46,7 @@ def configs_of(cluster: FakeCluster) -> dict[str, str]:
 
 async def test_what_was_set_and_what_is_the_default(autojump_clock: MockClock) -> None:
     """Every key, as people write it: the defaults can be read in again."""
-    cluster = await cluster_of(None)
+    cluster = await cluster_of(None, level=SUPPORTED_LEVEL)
     await make(cluster, (1,), retention_ms="604800000", durability="fsync")
     reply = await ask(answers(cluster).describe, DescribeConfigs((ORDERS,)))
     (topic,) = reply.topics
@@ -60,6 +60,16 @@ async def test_what_was_set_and_what_is_the_default(autojump_clock: MockClock) -
     }
     assert told["message.timestamp.type"] == "CreateTime"
     assert told["unclean.leader.election.enable"] == "false"
+
+
+async def test_keys_of_a_later_level_are_not_shown(autojump_clock: MockClock) -> None:
+    """They cannot be set yet: a node of the version before may not know them."""
+    cluster = await cluster_of(None)
+    await make(cluster, (1,))
+    (topic,) = (await ask(answers(cluster).describe, DescribeConfigs((ORDERS,)))).topics
+    assert [entry.name for entry in topic.entries] == [
+        key.name for key in TOPIC_KEYS if key.since_level == FeatureLevel.FIRST
+    ]
 
 
 async def test_the_configuration_of_no_topic(autojump_clock: MockClock) -> None:

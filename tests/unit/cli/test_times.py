@@ -6,7 +6,8 @@ from datetime import datetime
 
 import pytest
 
-from raftmq.cli.terminal.times import parse_duration, parse_size, parse_time
+from raftmq.cli.terminal.times import parse_size, parse_time
+from raftmq.words import parse_duration
 
 
 @pytest.mark.parametrize(
