@@ -8,7 +8,8 @@ from raftmq.client.consumer.completed_fetches import CompletedFetch
 from raftmq.client.consumer.fetch_response import Expected, check_answer
 from raftmq.errors import CorruptRecord
 from raftmq.partition.filtered_read import Verdicts, plan_filtered
-from raftmq.partition.storage.log import find_timestamp, plan_slice
+from raftmq.partition.storage.log import plan_slice
+from raftmq.partition.storage.lookups import find_timestamp
 from raftmq.wire.batch.records import RecordBatch
 from raftmq.wire.messages.fetch import LeftOutRange
 

@@ -276,6 +276,7 @@ class Broker:
             reports=self._damage_reports,
             peers=self._peers,
             random=self._host.random,
+            voters=self.settings.voters,
         )
 
     def _make_coordinator(self, sequences: Iterator[int]) -> GroupCoordinator:
@@ -451,6 +452,7 @@ class Broker:
                 self._damage_reports.run,
                 self.replicas.repair.run,
                 self.replicas.rot_watch.run,
+                self.replicas.scheduled.run,
                 self.replicas.run,
                 self.replicas.run_ticks,
                 self.replicas.run_checkpoints,

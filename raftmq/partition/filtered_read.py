@@ -1,9 +1,10 @@
-"""Filtered reads of a log: which batches and chunks a reader with a filter of tags gets.
+"""Filtered reads of a log: which batches and chunks a reader gets, by a filter of tags or without.
 
 Owns what may be left out. By header and directory alone, never a chunk: a batch none of whose tag
 sets passes is left out, of others the chunks that pass are sent, with the mixed one, whose records
-the reader filters (Kafka has no counterpart). Reads files only through the `read` that it is given,
-as `log.SlicePlan` does.
+the reader filters (Kafka has no counterpart). Scheduled batches are left out for every reader;
+without a filter by what the log's schedule knows of them, unread. Reads files only through the
+`read` that it is given, as `log.SlicePlan` does.
 
 Invariants:
   1. Every offset from the start of the read to its end lies in a batch that is sent or in a range
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from raftmq.disk.files import FileSlice
 from raftmq.errors import CorruptRecord
 from raftmq.partition.storage.entries import read_waiting
-from raftmq.partition.storage.log import plan_slice
+from raftmq.partition.storage.log import check_range, plan_slice
 from raftmq.partition.storage.segment import WALK_BLOCK_BYTES, ReadWindow, SeenTags, walk
 from raftmq.wire.batch.head import believed_directory, head_length, partial_head
 
@@ -134,6 +135,46 @@ class FilteredPlan(NamedTuple):
         return _Look(self, read).run()
 
 
+class HiddenPlan(NamedTuple):
+    """Scheduled batches, which no reader gets: nothing has to be read for them."""
+
+    offset: int
+    end_offset: int
+
+    def find(self, _read: ReadBytes = read_waiting) -> FilteredSlice:
+        left_out = ((self.offset, self.end_offset),) if self.offset < self.end_offset else ()
+        count = len(left_out)
+        return FilteredSlice(
+            self.offset, self.end_offset, False, (), 0, left_out, count, BATCH_UNITS
+        )
+
+
+class VisiblePlan(NamedTuple):
+    """A look into one segment up to the next scheduled batch; see `SlicePlan`."""
+
+    plan: SlicePlan
+    limits: FilterLimits
+
+    def find(self, read: ReadBytes = read_waiting) -> FilteredSlice:
+        """
+        Raises:
+            CorruptRecord: a header on the way is damaged.
+        """
+        plan, limits = self.plan, self.limits
+        part = plan.find(read)
+        end_offset, length = max(part.end_offset, plan.offset), part.bytes.length
+        # The first batch is sent in any case.
+        if not length or (not limits.is_first and length > limits.bytes_max):
+            is_full = length > 0
+            return FilteredSlice(plan.offset, plan.offset, is_full, (), 0, (), 0, BATCH_UNITS)
+        # Between two scheduled batches little may stand, and many such pieces are one answer.
+        is_short = length < SENT_FROM_FILE_BYTES_MIN
+        piece = read(*part.bytes) if is_short else part.bytes
+        return FilteredSlice(
+            part.start_offset, end_offset, False, (piece,), length, (), 1, BATCH_UNITS
+        )
+
+
 class _Look:
     """One pass over batches, from the one that holds the offset."""
 
@@ -195,6 +236,8 @@ class _Look:
             return self._send([(position, header.size)])
         entries, at = directory.entries, position + directory.chunks_position
         self._units += len(entries)
+        if header.is_scheduled:
+            return self._leave_out(found)
         verdicts, kept = self._verdicts, list[tuple[int, int]]()
         for entry in entries:
             self._meet(entry.tags)
@@ -302,17 +345,33 @@ def _joined(parts: list[bytes | FileSlice], read: ReadBytes) -> Iterator[bytes |
 def plan_filtered(
     log: PartitionLog,
     offset: int,
-    verdicts: Verdicts,
+    verdicts: Verdicts | None,
     limits: FilterLimits,
     *,
     end_offset: int | None = None,
-) -> FilteredPlan:
+) -> FilteredPlan | VisiblePlan | HiddenPlan:
     """Batches from the one that holds `offset`, in one segment, as far as `limits` and `end_offset`
-    go.
+    go. `verdicts`: None: all but scheduled ones.
 
     Raises:
         OffsetOutOfRange, CorruptRecord: as `plan_slice`.
     """
+    if verdicts is None:
+        return _plan_visible(log, offset, limits, end_offset)
     plan = plan_slice(log, offset, bytes_max=limits.bytes_max, end_offset=end_offset)
     known = plan.segment.seen_tags if plan.segment is not log.active else None
     return FilteredPlan(plan, verdicts, limits, known)
+
+
+def _plan_visible(
+    log: PartitionLog, offset: int, limits: FilterLimits, end_offset: int | None
+) -> VisiblePlan | HiddenPlan:
+    check_range(log, offset)
+    end = log.log_end_offset if end_offset is None else min(end_offset, log.log_end_offset)
+    run = log.schedule.hidden_run(offset, end)
+    if run is not None and run[0] <= offset:
+        # In rot, too: what no reader gets needs not be readable for them.
+        return HiddenPlan(offset, run[1]) if limits.ranges_max > 0 else HiddenPlan(offset, offset)
+    before = end if run is None else run[0]
+    plan = plan_slice(log, offset, bytes_max=limits.bytes_max, end_offset=before)
+    return VisiblePlan(plan, limits)

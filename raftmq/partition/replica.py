@@ -48,10 +48,11 @@ from raftmq.partition.leader import (
     Truncate,
     before_leading,
 )
-from raftmq.partition.replica_environment import PartitionTransaction
+from raftmq.partition.replica_environment import CancelOutcome, PartitionTransaction
 from raftmq.partition.transactions import ALL_READ
 from raftmq.wire.batch.control import ControlType
 from raftmq.wire.batch.header import iter_batches
+from raftmq.wire.batch.records import encode_cancel
 from raftmq.wire.bodies import ACKS_ALL
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ class Replica:
             self._perform(self.leader.on_assignment(assignment, now=now))
             self._keep_tail(assignment)
             self._maybe_accept_unread(assignment)
+            self._tell_pending()
             return
         self._end_role()
         if not self.log.is_sound or assignment.leader_epoch <= self._spent_epoch:
@@ -176,12 +178,17 @@ class Replica:
         while self.resolve():  # first of all; a request that comes between ends what it must
             await trio.lowlevel.checkpoint()
         self._note_open(since=0)
+        self._tell_pending()
         logger.debug("leads: log=%s epoch=%d", self.log.name, assignment.leader_epoch)
 
     def _maybe_accept_unread(self, assignment: Assignment) -> None:
         """No other replica has what this one could not read."""
         if len(assignment.replicas) == 1:
-            self.log.transactions.accept_unread()
+            self._accept_unread()
+
+    def _accept_unread(self) -> None:
+        self.log.transactions.accept_unread()
+        self.log.schedule.accept_unread()
 
     def _keep_tail(self, assignment: Assignment) -> None:
         """Keep what is appended in memory while there are followers to fetch it."""
@@ -245,6 +252,7 @@ class Replica:
             error = NotLeaderOrFollower(f"{self.log.name} is not led here any more")
             self._acks.fail(error)
             self.log.tail = None
+            self.log.schedule.stop_leading()
         self.leader = self.follower = None
 
     async def close(self) -> None:
@@ -307,7 +315,7 @@ class Replica:
                 self._end_role()
                 self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
                 if leads:
-                    self.log.transactions.accept_unread()
+                    self._accept_unread()
                 # The role from before: a follower fetches the rest, a leader may lead again.
                 await self._resume()
         finally:
@@ -316,7 +324,8 @@ class Replica:
     @property
     def has_unread(self) -> bool:
         """Whether the producers are to be read back. A leader goes on without, as it may append."""
-        return self.leader is None and self.log.transactions.unread != ALL_READ
+        is_unread = self.log.transactions.unread != ALL_READ or self.log.schedule.is_unread
+        return self.leader is None and is_unread
 
     async def _resume(self) -> None:
         try:
@@ -369,6 +378,7 @@ class Replica:
                     now=trio.current_time(),
                     outcome_of=self._environment.outcome,
                     has_acks_all=acks == ACKS_ALL,
+                    check_scheduled=self._environment.check_scheduled,
                 )
             except EarlierTransactionDecided as earlier:  # one round for each producer
                 self.resolve([earlier.producer_id])
@@ -406,9 +416,48 @@ class Replica:
         self._on_appended(leader)
         return fenced
 
+    def append_settling(self, made: Sequence[bytearray]) -> None:
+        """As the leader: append what settles scheduled batches that are pending. Below
+        min.insync.replicas, too, as markers are. Raises StorageError."""
+        assert self.leader is not None, "only a leader settles"
+        self.log.append_settling(
+            made,
+            leader_epoch=self.leader.leader_epoch,
+            now_ms=self.now_ms(),
+            now=trio.current_time(),
+        )
+        self._on_appended(self.leader)
+
+    def cancel_scheduled(
+        self, handles: Sequence[int], *, leader_epoch: int = ANY_EPOCH
+    ) -> CancelOutcome:
+        """Cancel the records that had these offsets at first, as far as they can be. Nothing is
+        certain before everything below the answer's `end_offset` is committed: see `on_acks`.
+
+        Raises:
+            NotEnoughReplicas: nothing was appended.
+            RaftmqError: as `leading` and `PartitionLog.append`.
+        """
+        self._acks.check(self.leading(leader_epoch), ACKS_ALL)
+        checks, records = self.log.schedule.check_cancels(handles)
+        if records:
+            self.append_settling([encode_cancel(records, timestamp=self.now_ms())])
+        return CancelOutcome(checks, self.log.log_end_offset)
+
+    def _tell_pending(self) -> None:
+        due_ms = self.log.schedule.next_due()
+        if due_ms is not None:
+            self._environment.on_pending(self.key, due_ms)
+
+    def now_ms(self) -> int:
+        """The wall clock of this broker."""
+        return self._directory.now_ms()
+
     def _on_appended(self, leader: Leader) -> None:
         leader.on_append(self.log.log_end_offset)
         self._on_held()
+        if self.log.schedule.pending_count:  # few partitions have any
+            self._tell_pending()
         for watcher in list(self.watchers):
             watcher.on_append(self.key)
 
@@ -694,6 +743,8 @@ class Replica:
         """
         # Not beyond what this replica knows to be committed: its high watermark lags the leader's.
         start = min(self.leader_start_offset, self.high_watermark)
+        # Nor before it knows itself to be settled what was scheduled there.
+        start = self.log.schedule.deletable_start(start, self.high_watermark)
         await self._directory.delete_records(self.log, start)  # until the new start is durable
 
     def on_no_answer(self, token: int) -> None:
@@ -788,7 +839,9 @@ class Replica:
         committed: its followers adopt its start, so that no other clock than the leader's deletes
         records. No transaction loses its beginning while it is open.
         """
-        return self.log.log_start_offset if self.leader is None else self.deletable_end
+        if self.leader is None:
+            return self.log.log_start_offset
+        return self.log.schedule.deletable_start(self.deletable_end, self.high_watermark)
 
     def _on_held(self) -> None:
         """The log holds more, or went offline: see `PartitionLog.on_held`."""

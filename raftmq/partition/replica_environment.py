@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from raftmq.partition.admission import no_transactions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from raftmq.partition.leader import Diverged, ProposeIsr
+    from raftmq.partition.scheduling.schedule import CancelCheck
     from raftmq.partition.transactions import OutcomeOf
     from raftmq.wire.batch.header import Buffer
 
@@ -67,6 +68,18 @@ class PartitionTransaction(NamedTuple):
     since: float
 
 
+class CancelOutcome(NamedTuple):
+    """What a leader says to cancels of scheduled records.
+
+    Attributes:
+        checks: for each handle, in its order.
+        end_offset: nothing of this is certain before everything below it is committed.
+    """
+
+    checks: Sequence[CancelCheck]
+    end_offset: int
+
+
 class ReplicaEnvironment(NamedTuple):
     """What a replica needs of its broker. All of it is called on the loop and must not wait."""
 
@@ -83,3 +96,7 @@ class ReplicaEnvironment(NamedTuple):
     on_open: Callable[[PartitionKey, int], None] = lambda _key, _producer_id: None
     # As the leader it has appended the marker of a commit, of that producer id and epoch.
     on_commit: Callable[[PartitionKey, int, int], None] = lambda _key, _producer_id, _epoch: None
+    # Raises the error for a scheduled batch of a producer, where none may be taken.
+    check_scheduled: Callable[[], None] = lambda: None
+    # As the leader it has scheduled records that are pending, the next of them due then.
+    on_pending: Callable[[PartitionKey, int], None] = lambda _key, _due_ms: None

@@ -18,6 +18,8 @@ import trio
 
 from raftmq.broker.replication.replica_repair import ReplicaRepair
 from raftmq.broker.replication.rot_watch import RotWatch
+from raftmq.broker.replication.scheduled_delivery import ScheduledDelivery
+from raftmq.broker.requests.levels import check_level
 from raftmq.broker.transactions.open_transactions import OpenTransactions
 from raftmq.disk.checkpoint import read_checkpoint, write_checkpoint
 from raftmq.errors import (
@@ -28,7 +30,7 @@ from raftmq.errors import (
     UnknownTopicOrPartition,
 )
 from raftmq.metadata.cluster_events import counted
-from raftmq.metadata.commands import PartitionId, RecoveryState
+from raftmq.metadata.commands import FeatureLevel, PartitionId, RecoveryState
 from raftmq.metadata.delta import BecomeFollower, BecomeLeader, LetGo, duties, duty_of
 from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind
 from raftmq.metadata.transactions import lists_partition, outcome_of
@@ -39,7 +41,7 @@ from raftmq.partition.storage.directory import LogId
 from raftmq.topic_config import TopicConfig, parse_topic_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
     from random import Random
 
@@ -171,9 +173,10 @@ class Replicas:
     """
     Args:
         broker_epoch: of this process, once it is registered; -1 before.
+        voters: of the quorum.
 
     Attributes:
-        repair, rot_watch: of these very replicas; the broker runs them.
+        repair, rot_watch, scheduled: of these very replicas; the broker runs them.
         open_transactions: where something is open; `resolving` ends it.
     """
 
@@ -190,7 +193,9 @@ class Replicas:
         reports: DamageReports,
         peers: Peers,
         random: Random,
+        voters: Collection[int] = (),
     ) -> None:
+        self._voters = voters
         self._broker_id, self._quorum, self._directory = broker_id, quorum, directory
         self._high_watermarks, self._broker_epoch = high_watermarks, broker_epoch
         self._following, self._proposing = following, proposing
@@ -206,6 +211,7 @@ class Replicas:
         self.repair = ReplicaRepair(broker_id, self, directory, reports, peers, random)
         self.rot_watch = RotWatch(self, directory, self.repair.watch)
         self.open_transactions = OpenTransactions()
+        self.scheduled = ScheduledDelivery(self, directory)
         self._around = ReplicaEnvironment(
             broker_id,
             self._epoch_of,
@@ -216,6 +222,8 @@ class Replicas:
             self.outcome,
             self.open_transactions.note,
             self._check_listed,
+            self._check_scheduled,
+            self.scheduled.on_pending,
         )
 
     def _propose(self, key: PartitionKey, proposal: ProposeIsr) -> None:
@@ -280,6 +288,12 @@ class Replicas:
         if not lists_partition(self._quorum.image, producer_id, producer_epoch, key):
             what = "a commit does not list its partition: log=%s producer_id=%d epoch=%d"
             logger.error(what, self._replicas[key].log.name, producer_id, producer_epoch)
+
+    def _check_scheduled(self) -> None:
+        """Raises UnsupportedVersion, NotController: older brokers would take it for damage."""
+        what = "a delayed or scheduled record"
+        image = self._quorum.image
+        check_level(image, FeatureLevel.SCHEDULED, voters=self._voters, what=what)
 
     def ailing(self) -> list[Replica]:
         """Replicas whose logs are damaged, rotten somewhere, or offline, as on a full disk."""

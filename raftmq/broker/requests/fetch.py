@@ -15,12 +15,13 @@ import trio
 
 from raftmq.broker.requests.delayed_fetch import DelayedFetch
 from raftmq.broker.requests.fetch_sessions import FetchSessions, PartitionView
-from raftmq.broker.requests.record_readers import AllRecords, FilteredRecords
+from raftmq.broker.requests.record_readers import AllRecords, FilteredRecords, VisibleRecords
 from raftmq.errors import (
     InvalidRequest,
     OffsetOutOfRange,
     RaftmqError,
     StaleBrokerEpoch,
+    UnsupportedVersion,
     error_for,
     without_frames,
 )
@@ -82,9 +83,13 @@ class FetchRequests:
         for wanted in request.partitions:
             session.check(session.name(wanted))
         is_committed = level == IsolationLevel.READ_COMMITTED
-        reading = ConsumerView(is_committed=is_committed, is_filtered=asked is not None)
+        reading = ConsumerView(
+            is_committed=is_committed,
+            is_filtered=asked is not None,
+            takes_gaps=request.takes_gaps,
+        )
         reader: RecordReader = (
-            AllRecords(self._directory)
+            VisibleRecords(self._directory)
             if asked is None
             else FilteredRecords(self._directory, asked)
         )
@@ -95,10 +100,14 @@ class FetchRequests:
 
 class ConsumerView:
     """`is_committed`: nothing of a transaction that is open, as READ_COMMITTED demands.
-    `is_filtered`: only what a filter of tags lets pass."""
+    `is_filtered`: only what a filter of tags lets pass. `takes_gaps`: it knows what to make of
+    offsets that are left out."""
 
-    def __init__(self, *, is_committed: bool, is_filtered: bool = False) -> None:
+    def __init__(
+        self, *, is_committed: bool, is_filtered: bool = False, takes_gaps: bool = True
+    ) -> None:
         self._is_committed, self._is_filtered = is_committed, is_filtered
+        self._takes_gaps = takes_gaps
 
     def look(self, replica: Replica, partition: SessionPartition) -> PartitionView:
         """Raises RaftmqError: the answer in place of records."""
@@ -108,6 +117,11 @@ class ConsumerView:
             raise InvalidRequest(
                 "the topic has record.format=kafka, in which records have no tags: read it without"
                 " a filter of tags"
+            )
+        if not self._takes_gaps and not log.schedule.is_silent:
+            raise UnsupportedVersion(
+                "the partition has delayed or scheduled records, which this client does not know: "
+                "upgrade it"
             )
         end_offset, start_offset = replica.high_watermark, log.log_start_offset
         # Below the log start there is no epoch to compare: out of range says it better.

@@ -7,6 +7,7 @@ unknown: then the latest offset is refused (KIP-207), so that it never goes back
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
@@ -183,7 +184,7 @@ def _not_found(wanted: WantedOffset, error: RaftmqError) -> FoundOffset:
 # Owns the request. Only committed records are deleted: an uncommitted one may never have existed.
 # The new start is committed in the quorum first (decision 0024), which accepts it from the leader
 # of this epoch only; then this log is trimmed; then it is answered. A later leader trims its log
-# before it answers any reader.
+# before it answers any reader. What is scheduled before the start is carried forward first.
 
 
 class RecordDeletion:
@@ -210,6 +211,8 @@ class RecordDeletion:
     ) -> Reply:
         """In the quorum several at a time; on disk one by one, a few file operations each."""
         deadline = trio.current_time() + request.timeout_ms / 1000
+        for wanted in request.partitions:
+            await self._settle(wanted, deadline)  # until copies are committed
         planned = plan_each(
             request.partitions, self._plan, key=lambda it: (it.topic_id, it.partition)
         )
@@ -222,6 +225,14 @@ class RecordDeletion:
         ]
         return Reply(DeleteRecordsReply(tuple(told)))
 
+    async def _settle(self, wanted: RecordsToDelete, deadline: float) -> None:
+        """Carry forward what is scheduled there; `_plan` says what is wrong otherwise."""
+        with suppress(RaftmqError), trio.move_on_at(deadline):
+            replica = self._replicas.get(wanted.topic_id, wanted.partition)
+            offset = _offset_of(wanted, replica)
+            _check_deletable(replica, offset)
+            await self._replicas.scheduled.settle_before(replica, offset)
+
     def _plan(self, wanted: RecordsToDelete) -> Change:
         """At least the present log start: what retention has deleted must not come back either."""
         # Older nodes would not keep the start across an election (decision 0024).
@@ -230,10 +241,9 @@ class RecordDeletion:
         )
         replica = self._replicas.get(wanted.topic_id, wanted.partition)
         leader_epoch = replica.leading().leader_epoch
-        # ABSENT: everything that is committed, and of no transaction that is known to be open.
-        is_all = wanted.before_offset == ABSENT
-        offset = _deletable_end(replica) if is_all else wanted.before_offset
+        offset = _offset_of(wanted, replica)
         _check_deletable(replica, offset)
+        _check_settled(replica, offset)
         start, key = max(offset, replica.log.log_start_offset), PartitionId(*replica.key)
 
         def stands(image: MetadataImage) -> bool:
@@ -287,6 +297,21 @@ class RecordDeletion:
         except RaftmqError as error:  # the start stands in the quorum, so this is not a refusal
             reason = str(error)
         raise RequestTimedOut(f"{replica.log.name}: deleted, and not yet here: {reason}; ask again")
+
+
+def _offset_of(wanted: RecordsToDelete, replica: Replica) -> int:
+    # ABSENT: everything that is committed, and of no transaction that is known to be open.
+    is_all = wanted.before_offset == ABSENT
+    return _deletable_end(replica) if is_all else wanted.before_offset
+
+
+def _check_settled(replica: Replica, offset: int) -> None:
+    schedule = replica.log.schedule
+    if not schedule.is_silent and not schedule.is_settled_before(offset, replica.high_watermark):
+        raise OffsetNotAvailable(
+            f"{replica.log.name}: scheduled records before offset {offset} are not carried forward "
+            "yet, as followers lag, their transaction is open, or they cannot be read: ask again"
+        )
 
 
 def _deletable_end(replica: Replica) -> int:

@@ -59,7 +59,7 @@ def _wanted(partition: SessionPartition, limit: int) -> tuple[Replica, int, int]
 
 
 class AllRecords:
-    """For followers, and consumers without a filter."""
+    """For followers."""
 
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
@@ -107,15 +107,36 @@ def _in_file(part: LogSlice, seen: PartitionView, aborted: Sequence[Aborted] = (
     )
 
 
+class VisibleRecords:
+    """For consumers without a filter: all but scheduled batches, which few logs have."""
+
+    def __init__(self, directory: LogDirectory) -> None:
+        self._all, self._visible = AllRecords(directory), FilteredRecords(directory, None)
+
+    def begin(self) -> None:
+        self._visible.begin()
+
+    def read_now(self, partition: SessionPartition, seen: PartitionView, limit: int) -> Records:
+        return self._reader(partition).read_now(partition, seen, limit)
+
+    async def read(self, partition: SessionPartition, seen: PartitionView, limit: int) -> Records:
+        return await self._reader(partition).read(partition, seen, limit)
+
+    def _reader(self, partition: SessionPartition) -> RecordReader:
+        assert partition.replica is not None, "looked at, and not watched"
+        return self._all if partition.replica.log.schedule.is_silent else self._visible
+
+
 # -- Filtered by tags -----------------------------------------------------------------------------
 
 
 class FilteredRecords:
-    """For consumers with a filter of tags. A request goes on where it has looked before: what was
-    passed over is not looked at again when there is new data."""
+    """For consumers with a filter of tags; None: all that readers may have. A request goes on where
+    it has looked before: what was passed over is not looked at again when there is new data."""
 
-    def __init__(self, directory: LogDirectory, asked: TagFilter) -> None:
-        self._directory, self._verdicts = directory, Verdicts(asked)
+    def __init__(self, directory: LogDirectory, asked: TagFilter | None) -> None:
+        self._directory = directory
+        self._verdicts = None if asked is None else Verdicts(asked)
         self._units_left = LOOK_UNITS
 
     def begin(self) -> None:

@@ -14,9 +14,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.model import NO_PRODUCER_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROWS_MAX = 4096  # so that a row is put into its place by moving 8 KiB at most
 NOT_SETTLED = -1
@@ -151,19 +154,13 @@ class ScheduledColumns:
             return None
         return row
 
-    def hidden_in(self, begin: int, end: int) -> list[HiddenBatch]:
-        """Those at offsets [begin, end); the first may begin before."""
-        rows = range(max(bisect_right(self.base_offsets, begin) - 1, 0), len(self))
-        found = []
-        for row in rows:
+    def hidden_from(self, offset: int) -> Iterator[HiddenBatch]:
+        """Those at or behind the offset; the first may begin before."""
+        for row in range(max(bisect_right(self.base_offsets, offset) - 1, 0), len(self)):
             base_offset = self.base_offsets[row]
-            if base_offset >= end:
-                break
             end_offset = base_offset + self.record_counts[row]
-            if end_offset > begin:
-                place = self.positions[row], self.lengths[row]
-                found.append(HiddenBatch(base_offset, end_offset, *place))
-        return found
+            if end_offset > offset:
+                yield HiddenBatch(base_offset, end_offset, self.positions[row], self.lengths[row])
 
     def rows_before(self, offset: int) -> range:
         return range(bisect_left(self.base_offsets, offset))

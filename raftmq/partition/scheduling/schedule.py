@@ -20,6 +20,7 @@ from array import array
 from bisect import bisect_right
 from enum import Enum
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.model import NO_PRODUCER_ID
@@ -46,11 +47,12 @@ from raftmq.partition.scheduling.events import (
 from raftmq.partition.transactions import ALL_READ, UnreadPart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from raftmq.partition.scheduling.columns import HiddenBatch, ScheduledBatch, ScheduledEntry
     from raftmq.partition.scheduling.events import ScheduleEvent
 
+RUN_MAX = 3_000  # scheduled batches that one look passes over: a millisecond
 # What is pending is carried forward if it is less than this part of what is deleted.
 CARRIED_PART = 4
 
@@ -227,17 +229,34 @@ class Schedule:
         """Its open transaction has scheduled something."""
         return producer_id in self._undecided
 
+    @property
+    def is_silent(self) -> bool:
+        """Nothing in the log was scheduled, nor settles anything: nothing is hidden."""
+        return len(self._segments) == 1 and self._segments[0].is_silent
+
+    def hidden_run(self, offset: int, end: int) -> tuple[int, int] | None:
+        """The next scheduled batches at or behind the offset that end at or before `end`, as far as
+        they follow each other, at most RUN_MAX: the offsets [begin, end) of all."""
+        run: tuple[int, int] | None = None
+        for batch in islice(self._hidden_from(offset), RUN_MAX):
+            if batch.end_offset > end:
+                break
+            if run is not None and run[1] != batch.base_offset:
+                break
+            run = (batch.base_offset if run is None else run[0]), batch.end_offset
+        return run
+
     def hidden_in(self, begin: int, end: int) -> list[HiddenBatch]:
         """The scheduled batches at offsets [begin, end), which readers do not get, by offset."""
-        found = []
-        first = max(bisect_right(self._segments, begin, key=segment_base) - 1, 0)
+        found = takewhile(lambda batch: batch.base_offset < end, self._hidden_from(begin))
+        return list(found)
+
+    def _hidden_from(self, offset: int) -> Iterator[HiddenBatch]:
+        first = max(bisect_right(self._segments, offset, key=segment_base) - 1, 0)
         for segment in self._segments[first:]:
-            if segment.base_offset >= end:
-                break
-            number = max(bisect_right(segment.stretches, begin, key=stretch_base) - 1, 0)
+            number = max(bisect_right(segment.stretches, offset, key=stretch_base) - 1, 0)
             for columns in segment.stretches[number:]:
-                found += columns.hidden_in(begin, end)
-        return found
+                yield from columns.hidden_from(offset)
 
     # -- the leader ------------------------------------------------------------------------
 
@@ -306,6 +325,19 @@ class Schedule:
             refusal = CancelRefusal[Settlement(columns.settled_by[row]).name]
         return CancelCheck(base_offset + delta, refusal)
 
+    def check_cancels(self, handles: Sequence[int]) -> tuple[list[CancelCheck], list[int]]:
+        """Each of them, and the offsets that one cancel of all has to name, rising."""
+        checks: list[CancelCheck] = []
+        records: set[int] = set()
+        for handle in handles:
+            check = self.check_cancel(handle)
+            if check.refusal is None and check.offset in records:  # the same record twice
+                check = check._replace(refusal=CancelRefusal.CANCELLED)
+            elif check.refusal is None:
+                records.add(check.offset)
+            checks.append(check)
+        return checks, sorted(records)
+
     def entries(self, begin: int = 0, end: int | None = None) -> Iterator[ScheduledEntry]:
         """What was scheduled in [begin, end), settled or not, by offset."""
         for segment in self._segments:
@@ -323,6 +355,14 @@ class Schedule:
             columns.is_settled(columns.rows_before(end_offset), high_watermark)
             for columns in self._stretches_before(end_offset)
         )
+
+    def deletable_start(self, start: int, high_watermark: int) -> int:
+        """Where the log may begin in place of `start`, so that nothing is lost that is not settled
+        by what is committed."""
+        if self.is_silent or self.is_settled_before(start, high_watermark):
+            return start
+        settled = self.settled_end(high_watermark)
+        return start if settled is None else min(start, settled)
 
     def settled_end(self, high_watermark: int) -> int | None:
         """The first segment that the log has to keep, as what it schedules is not all settled by

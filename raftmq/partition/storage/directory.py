@@ -457,7 +457,7 @@ class LogDirectory:
         self,
         log: PartitionLog,
         offset: int,
-        verdicts: Verdicts,
+        verdicts: Verdicts | None,
         limits: FilterLimits,
         *,
         end_offset: int,
@@ -470,7 +470,7 @@ class LogDirectory:
         self,
         log: PartitionLog,
         offset: int,
-        verdicts: Verdicts,
+        verdicts: Verdicts | None,
         limits: FilterLimits,
         *,
         end_offset: int,
@@ -510,7 +510,7 @@ class LogDirectory:
     async def offset_for_timestamp(
         self, log: PartitionLog, timestamp: int
     ) -> TimestampOffset | None:
-        """`log.find_timestamp`, in a worker thread."""
+        """`lookups.find_timestamp`, in a worker thread."""
         return await find_offset(log, self._run_sync, timestamp)
 
     async def look(

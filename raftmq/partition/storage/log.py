@@ -1,4 +1,4 @@
-"""The log of one partition: append, roll, truncate, trim, reads and offset of a timestamp.
+"""The log of one partition: append, roll, truncate, trim and reads.
 
 Owns the segments in order, the leader epochs and the offsets that bound the log (Kafka:
 UnifiedLog). Single-threaded, and never waits: what must wait for the disk is returned as an object
@@ -29,13 +29,11 @@ from raftmq.errors import (
     OffsetOutOfRange,
     RaftmqError,
     StorageError,
-    UnsupportedCompression,
 )
 from raftmq.model import (
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     Durability,
-    TimestampOffset,
     TimestampType,
 )
 from raftmq.partition.admission import Admission, no_transactions
@@ -61,8 +59,7 @@ from raftmq.partition.storage.retention import SegmentAge, retained_start_offset
 from raftmq.partition.storage.rot import ROT_MARK, ROTTEN_MAX
 from raftmq.partition.storage.segment import Segment, log_path
 from raftmq.partition.storage.work import DAMAGE_MARK, Flush, LogStartOver, LogTrim, Truncation
-from raftmq.wire.batch.header import TRANSACTIONAL_BIT, check_batch
-from raftmq.wire.batch.records import RecordBatch
+from raftmq.wire.batch.header import TRANSACTIONAL_BIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -75,7 +72,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.aborted_index import Aborted
     from raftmq.partition.storage.entries import ReadBytes
     from raftmq.partition.storage.rot import Rot
-    from raftmq.partition.storage.segment import BatchStart, FoundBatch
+    from raftmq.partition.storage.segment import BatchStart
     from raftmq.partition.storage.work import FoundLog
     from raftmq.partition.tail import LogTail
     from raftmq.partition.transactions import (
@@ -789,7 +786,7 @@ def plan_aborted(
 
 
 # -- Reader ---------------------------------------------------------------------------------------
-# Reading a log: a slice of a file for `sendfile`, checked batches, the offset of a timestamp.
+# Reading a log: a slice of a file for `sendfile`.
 #
 # Owns where a read starts and ends; a slice always holds whole batches. Reads files only through
 # the `read` that it is given, so that the same code runs on the loop while everything is in the
@@ -879,43 +876,6 @@ def _shortened(segment: Segment, start: BatchStart, bytes_max: int, read: ReadBy
         return end
     # One batch over the limit: without it a reader with a small limit would never get further.
     return segment.start_of(segment.locate(start.offset, read).header.end_offset, read)
-
-
-def find_timestamp(
-    log: PartitionLog, timestamp: int, segments: Sequence[Segment]
-) -> TimestampOffset | None:
-    """The first record whose timestamp is `timestamp` (ms) or later; None if there is none."""
-    for segment in segments:
-        # The time index says so without a walk.
-        if segment.end_offset <= log.log_start_offset or segment.largest_timestamp() < timestamp:
-            continue
-        for found in segment.batches_since(timestamp):
-            answer = _in_batch(segment, found, timestamp, log.log_start_offset)
-            if answer:  # none: only the header's maximum was high, by a record below the log start
-                return answer
-    return None
-
-
-def _in_batch(
-    segment: Segment, found: FoundBatch, timestamp: int, log_start_offset: int
-) -> TimestampOffset | None:
-    data = segment.file.read(found.position, found.header.size)
-    try:
-        header = check_batch(data, where=f"{segment.path}, batch at byte {found.position}")
-    except CorruptRecord as error:
-        error.offset = found.header.base_offset  # for `doubt`: which batch to check for rot
-        raise
-    try:
-        batch = RecordBatch.decode(data)
-        records = list(zip(batch.timestamps, batch.offsets, strict=True))
-    except (CorruptRecord, UnsupportedCompression):
-        # The CRC is right, so a producer sent it like this (decision 0009): by the header alone.
-        records = [(header.max_timestamp, max(header.base_offset, log_start_offset))]
-    for stamp, offset in records:
-        # Timestamps of producers need not rise: the first one that is high enough.
-        if stamp >= timestamp and offset >= log_start_offset:
-            return TimestampOffset(stamp, offset)
-    return None
 
 
 def ages_of(log: PartitionLog) -> Iterator[SegmentAge]:

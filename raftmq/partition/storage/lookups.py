@@ -12,26 +12,39 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from raftmq.disk.files import WouldBlock
-from raftmq.errors import CorruptRecord, OffsetOutOfRange, StorageError
-from raftmq.model import NO_TIMESTAMP, TimestampType
-from raftmq.partition.filtered_read import plan_filtered
+from raftmq.errors import (
+    CorruptRecord,
+    OffsetOutOfRange,
+    StorageError,
+    UnsupportedCompression,
+)
+from raftmq.model import NO_TIMESTAMP, TimestampOffset, TimestampType
+from raftmq.partition.filtered_read import FilteredPlan, plan_filtered
 from raftmq.partition.storage.aborted_index import IndexLost, learn
 from raftmq.partition.storage.entries import cached_reader, read_waiting
-from raftmq.partition.storage.log import find_timestamp, plan_aborted, plan_slice
+from raftmq.partition.storage.log import plan_aborted, plan_slice
 from raftmq.partition.storage.mending import plan_look
 from raftmq.partition.storage.rot import write_mark
+from raftmq.wire.batch.header import check_batch
+from raftmq.wire.batch.records import RecordBatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from raftmq.disk.files import FileSlice
     from raftmq.disk.thread import RunSync
-    from raftmq.model import TimestampOffset
-    from raftmq.partition.filtered_read import FilteredSlice, FilterLimits, Verdicts
+    from raftmq.partition.filtered_read import (
+        FilteredSlice,
+        FilterLimits,
+        HiddenPlan,
+        Verdicts,
+        VisiblePlan,
+    )
     from raftmq.partition.storage.aborted_index import Aborted
     from raftmq.partition.storage.entries import ReadBytes
     from raftmq.partition.storage.log import LogSlice, PartitionLog
     from raftmq.partition.storage.rot import Rot
+    from raftmq.partition.storage.segment import FoundBatch, Segment
 
 logger = logging.getLogger("raftmq.partition")
 
@@ -75,7 +88,7 @@ LOOK_BYTES_MAX = 512 << 10
 def look_filtered_now(
     log: PartitionLog,
     offset: int,
-    verdicts: Verdicts,
+    verdicts: Verdicts | None,
     limits: FilterLimits,
     *,
     end_offset: int | None,
@@ -87,8 +100,7 @@ def look_filtered_now(
     except CorruptRecord as error:  # on the way to a batch: may be rot
         log.doubt(error)
         raise
-    if found.seen is not None:
-        plan.plan.segment.note_tags(found.seen)
+    _note_tags(plan, found)
     return found
 
 
@@ -96,7 +108,7 @@ async def look_filtered(
     log: PartitionLog,
     run_sync: RunSync,
     offset: int,
-    verdicts: Verdicts,
+    verdicts: Verdicts | None,
     limits: FilterLimits,
     *,
     end_offset: int | None,
@@ -117,9 +129,13 @@ async def look_filtered(
         else:
             # Else what it has read may be cut: not even to be sent.
             if log.changes == changes:
-                if found.seen is not None:
-                    plan.plan.segment.note_tags(found.seen)
+                _note_tags(plan, found)
                 return found
+
+
+def _note_tags(plan: FilteredPlan | VisiblePlan | HiddenPlan, found: FilteredSlice) -> None:
+    if isinstance(plan, FilteredPlan) and found.seen is not None:
+        plan.plan.segment.note_tags(found.seen)
 
 
 # -- Times and rot ----------------------------------------------------------------------------
@@ -200,6 +216,43 @@ async def read_piece(piece: FileSlice, run_sync: RunSync) -> bytes:
         return piece.file.read_now(piece.position, piece.length)
     except WouldBlock:
         return await run_sync(piece.read)  # waits for the disk
+
+
+def find_timestamp(
+    log: PartitionLog, timestamp: int, segments: Sequence[Segment]
+) -> TimestampOffset | None:
+    """The first record whose timestamp is `timestamp` (ms) or later; None if there is none."""
+    for segment in segments:
+        # The time index says so without a walk.
+        if segment.end_offset <= log.log_start_offset or segment.largest_timestamp() < timestamp:
+            continue
+        for found in segment.batches_since(timestamp):
+            answer = _in_batch(segment, found, timestamp, log.log_start_offset)
+            if answer:  # none: only the header's maximum was high, by a record below the log start
+                return answer
+    return None
+
+
+def _in_batch(
+    segment: Segment, found: FoundBatch, timestamp: int, log_start_offset: int
+) -> TimestampOffset | None:
+    data = segment.file.read(found.position, found.header.size)
+    try:
+        header = check_batch(data, where=f"{segment.path}, batch at byte {found.position}")
+    except CorruptRecord as error:
+        error.offset = found.header.base_offset  # for `doubt`: which batch to check for rot
+        raise
+    try:
+        batch = RecordBatch.decode(data)
+        records = list(zip(batch.timestamps, batch.offsets, strict=True))
+    except (CorruptRecord, UnsupportedCompression):
+        # The CRC is right, so a producer sent it like this (decision 0009): by the header alone.
+        records = [(header.max_timestamp, max(header.base_offset, log_start_offset))]
+    for stamp, offset in records:
+        # Timestamps of producers need not rise: the first one that is high enough.
+        if stamp >= timestamp and offset >= log_start_offset:
+            return TimestampOffset(stamp, offset)
+    return None
 
 
 async def find_offset(

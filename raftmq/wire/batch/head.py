@@ -21,7 +21,6 @@ from raftmq.errors import CorruptRecord, UnsupportedCompression
 from raftmq.wire.batch.directory import DIRECTORY_BYTES_MAX, read_directory, read_entries
 from raftmq.wire.batch.fixed_keys import LENGTH, check_position
 from raftmq.wire.batch.header import (
-    BITS_WITH_SCHEDULED,
     CRC_START,
     HEADER,
     HEADER_SIZE,
@@ -144,7 +143,7 @@ def iter_sent(buffer: Buffer, asked: TagFilter | None, *, where: str = "") -> It
         if asked is not None and end - position > HEADER_SIZE and is_partial(buffer, position):
             sent = _check_partial(buffer, position, asked, where)
         else:
-            header = check_batch(buffer, position, where=where, known_bits=BITS_WITH_SCHEDULED)
+            header = check_batch(buffer, position, where=where)
             if header.is_scheduled:  # sound, and a fault of the broker that has sent it
                 raise CorruptRecord(
                     f"a scheduled batch at offset {header.base_offset}: nobody gets one before its"

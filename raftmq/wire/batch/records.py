@@ -158,8 +158,7 @@ class RecordBatch:
         limits: DecodeLimits = DecodeLimits(),
         where: str = "",
     ) -> RecordBatch:
-        """The batch at `position`, which must lie whole in `buffer`. `known_bits`: attributes that
-        it may have.
+        """The batch at `position`, which must lie whole in `buffer`.
 
         Raises:
             CorruptRecord: header, CRC or directory are wrong.

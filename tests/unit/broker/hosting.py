@@ -307,10 +307,9 @@ async def opened(
     broker_id: int = 1,
     *,
     run_sync: RunSync = run_inline,
+    now_ms: Callable[[], int] = lambda: NOW_MS,
 ) -> AsyncIterator[Node]:
-    async with open_log_directory(
-        ROOT, files=files, run_sync=run_sync, now_ms=lambda: NOW_MS
-    ) as directory:
+    async with open_log_directory(ROOT, files=files, run_sync=run_sync, now_ms=now_ms) as directory:
         node = Node(broker_id, cluster, directory, files)
         await node.high_watermarks.load()
         await directory.remove_deleted()
@@ -325,6 +324,7 @@ async def opened(
                 node.reports.run,
                 node.repairs.run,
                 node.rot_watch.run,
+                node.replicas.scheduled.run,
                 node.resolving.run,
             ):
                 nursery.start_soon(task)

@@ -43,6 +43,7 @@ class Reader:
         *offsets: int,
         level: IsolationLevel = IsolationLevel.READ_COMMITTED,
         wait_ms: int = 0,
+        takes_gaps: bool = True,
         session: tuple[int, int] = (0, WITHOUT_SESSION),
         bytes_max: int = 1 << 20,
         tags: str = "*",
@@ -60,6 +61,7 @@ class Reader:
             *session,
             partitions=partitions,
             isolation_level=level,
+            takes_gaps=takes_gaps,
             tags=pack_filter(tag_filter(tags)),
         )
         return answered(self._requests.fetch(CLIENT, request, b""))
@@ -70,10 +72,10 @@ class Reader:
 
 @asynccontextmanager
 async def reading(
-    *, partitions: int = 1, run_sync: RunSync = run_inline
+    *, partitions: int = 1, run_sync: RunSync = run_inline, **around: Any
 ) -> AsyncIterator[tuple[FakeCluster, Node, Replica, Reader]]:
     async with (
-        leading(partitions=partitions, run_sync=run_sync) as (cluster, node),
+        leading(partitions=partitions, run_sync=run_sync, **around) as (cluster, node),
         trio.open_nursery() as nursery,
     ):
         waiting = FetchPurgatory()

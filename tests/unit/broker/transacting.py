@@ -29,7 +29,7 @@ from tests.unit.broker.hosting import TOPIC_ID, create_topic, opened, register, 
 from tests.unit.storage.batches import NOW_MS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from raftmq.disk.thread import RunSync
     from raftmq.partition.replica import Replica
@@ -43,14 +43,20 @@ HERE = 2  # node 1 leads the quorum, so this one's metadata may lag
 
 @asynccontextmanager
 async def leading(
-    *, partitions: int = 1, run_sync: RunSync = run_inline
+    *,
+    partitions: int = 1,
+    run_sync: RunSync = run_inline,
+    now_ms: Callable[[], int] = lambda: NOW_MS,
+    **configs: str,
 ) -> AsyncIterator[tuple[FakeCluster, Node]]:
-    """This broker leads, alone."""
+    """This broker leads, alone. `configs`: of the topic."""
     cluster = FakeCluster()
     await register(cluster, 1)
-    async with opened(SimulatedFiles(Random(0)), cluster, HERE, run_sync=run_sync) as node:
+    async with opened(
+        SimulatedFiles(Random(0)), cluster, HERE, run_sync=run_sync, now_ms=now_ms
+    ) as node:
         await node.register()
-        await create_topic(cluster, *[(HERE,)] * partitions)
+        await create_topic(cluster, *[(HERE,)] * partitions, **configs)
         await settle()
         yield cluster, node
 
