@@ -104,6 +104,15 @@ class Follower:
         self.high_watermark = leader_start_offset
         return StartOver(leader_start_offset)
 
+    def is_unproven(
+        self, leader_start_offset: int, *, log_start_offset: int, log_end_offset: int
+    ) -> bool:
+        """Whether the log ends where the leader's begins, and may be another one before: the leader
+        has forgotten the epochs there, and this replica does not know it to be committed. Nobody
+        can read it any more, but what it schedules would be delivered here (decision 0041)."""
+        is_new = not self.agrees and self.high_watermark < log_end_offset
+        return is_new and log_start_offset < log_end_offset == leader_start_offset
+
     def on_appended(self, high_watermark: int, *, log_end_offset: int) -> list[HighWatermarkRose]:
         """After the records of an answer, if any, were appended: what is committed now (F3)."""
         self.agrees = True  # an answer that is no divergence

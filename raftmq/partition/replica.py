@@ -705,6 +705,11 @@ class Replica:
         if fetched.diverged:
             await self._cut(follower, fetched.diverged)  # ends when the log is truncated on disk
             return
+        if self.is_unproven(fetched.log_start_offset):
+            # Until the disk has the new, empty log. The next fetch begins there.
+            start = fetched.log_start_offset
+            await self._shorten(follower, lambda: StartOver(start))
+            return
         if fetched.data:
             # An empty log may have to begin at another offset first: until the disk has it.
             await self._begin_with(follower, fetched.data)
@@ -729,6 +734,15 @@ class Replica:
         self._perform(follower.on_appended(fetched.high_watermark, log_end_offset=end_offset))
         if fetched.data:  # the log grew: report what is held
             self._on_held()
+
+    def is_unproven(self, leader_start_offset: int) -> bool:
+        """See `Follower.is_unproven`."""
+        log, follower = self.log, self.follower
+        return follower is not None and follower.is_unproven(
+            leader_start_offset,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+        )
 
     @property
     def lags_log_start(self) -> bool:

@@ -410,7 +410,8 @@ class LeaderFetcher:
     def _append(self, followed: FollowedPartition, token: int, fetched: FetchedFromLeader) -> None:
         replica, log = followed.replica, followed.replica.log
         # The first records of an empty log may move its start, which waits for the disk.
-        if fetched.data and log.log_start_offset == log.log_end_offset:
+        is_empty = log.log_start_offset == log.log_end_offset
+        if (fetched.data and is_empty) or replica.is_unproven(fetched.log_start_offset):
             self._start(followed, partial(replica.on_fetched, token, fetched))  # may have to wait
             return
         try:

@@ -172,3 +172,28 @@ async def test_bytes_that_do_not_continue_the_log_are_refused(autojump_clock: Mo
             await follower.on_fetched(fetch.token, FetchedFromLeader(bytes(damaged)))
         assert follower.log.log_end_offset == 0
         assert follower.next_fetch() is not None
+
+
+async def test_what_ends_where_the_leader_begins_may_be_of_another_log(
+    autojump_clock: MockClock,
+) -> None:
+    """The leader has deleted what came before, and with it the epochs by which the logs could be
+    compared: what this one has there may be a deposed leader's, and what it scheduled must not be
+    delivered here one day. What is known to be committed stays. (A12.3)"""
+    for high_watermark in (0, 1):
+        async with machine(2) as away:
+            follower = await away.replica()
+            await follower.take_up(led_by(1, 0))
+            asked = follower.next_fetch()
+            assert asked is not None
+            await follower.on_fetched(
+                asked.token, FetchedFromLeader(batch(b"old"), high_watermark, 0)
+            )
+            await settle()
+            await follower.take_up(led_by(3, 1, replicas=(1, 2, 3)))
+            again = follower.next_fetch()
+            assert again is not None
+            await follower.on_fetched(again.token, FetchedFromLeader(b"", 1, 1))
+            is_kept = high_watermark > 0
+            assert follower.log.log_start_offset == (0 if is_kept else 1)
+            assert follower.log.log_end_offset == 1
