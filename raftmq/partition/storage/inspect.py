@@ -28,7 +28,7 @@ RECOVERY_POINTS = "recovery-points"
 CHECKPOINTS = (RECOVERY_POINTS, "boots")
 
 _SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
-_INDEX_NAME = re.compile(r"[0-9]{20}\.(index|timeindex|aborted)")
+_INDEX_NAME = re.compile(r"[0-9]{20}\.(index|timeindex|aborted|scheduled)")
 _PARTITION_NAME = re.compile(r"Partition-([0-9]+)")
 
 

@@ -25,6 +25,7 @@ from raftmq.partition.storage.segment import BatchStart, find_sound_batch
 from raftmq.partition.verify.aborted import AbortedCheck
 from raftmq.partition.verify.findings import Finding, Findings, Severity
 from raftmq.partition.verify.indexes import READ_ERRORS, EpochCheck, IndexCheck
+from raftmq.partition.verify.lists import check_lists
 from raftmq.partition.verify.producers import ProducerCheck
 from raftmq.partition.verify.side_files import (
     check_damage_mark,
@@ -96,6 +97,7 @@ class _Verification:
         self.report.segments = len(self.segments)
         if self.segments:
             self._check_log(log_start)
+        check_lists(self.files, self.folder, self.findings)
         check_orphans(self.files, self.folder, self.findings, self.end_offset, self.recovery_point)
 
     def _read_recovery_point(self) -> None:
