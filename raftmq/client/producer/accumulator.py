@@ -17,8 +17,8 @@ from zlib import crc32
 
 import anyio
 
-from raftmq.client.producer.batch import Numbering, ProducerIdentity
 from raftmq.client.producer.named_producer import Named, NamedNumbering, TopicFences
+from raftmq.client.producer.numbering import Numbering, ProducerIdentity
 from raftmq.client.producer.partition_queue import PartitionQueue
 from raftmq.client.producer.partitioners import (
     HASHES,

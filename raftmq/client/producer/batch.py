@@ -1,6 +1,6 @@
-"""One producer batch from its first record to its outcome, and its sequence numbers. Pure.
+"""One producer batch from its first record to its outcome. Pure.
 
-Kafka: ProducerBatch, and the sequence part of TransactionManager. Sends nothing and reads no clock.
+Kafka: ProducerBatch. Sends nothing and reads no clock.
 
 Invariants: records are added only until the batch is closed; it is settled once, with one outcome
 for all of its records; a batch that may have been appended never gets another sequence number, nor
@@ -16,30 +16,24 @@ from operator import sub
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
 from raftmq.client.producer.record import RECORD_OVERHEAD_BYTES
-from raftmq.errors import (
-    InvalidProducerEpoch,
-    OutOfOrderSequence,
-    RaftmqError,
-    UnknownProducerId,
-    Unreachable,
-)
+from raftmq.errors import RaftmqError
 from raftmq.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from raftmq.wire.batch.head import renumbered
 from raftmq.wire.batch.header import RECORDS_MAX
 from raftmq.wire.batch.records import RecordBatch, encode_batch
-from raftmq.wire.bodies import ABSENT, PRODUCER_EPOCH_MAX
+from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from raftmq.client.producer.digest import RunningDigest
-    from raftmq.client.producer.record import Extras, GivenTags
+    from raftmq.client.producer.record import Extras, GivenTags, RunningDigest
     from raftmq.model import Compression
     from raftmq.wire.batch.arguments import GivenHeaders
     from raftmq.wire.batch.columns import Key, Value
     from raftmq.wire.batch.header import Account
 
 
+SEQUENCE_COUNT = 1 << 31  # 31 bits in the batch header, as in Kafka: after the highest comes 0
 OnDelivery: TypeAlias = "Callable[[RaftmqError | None, RecordMetadata | None], object]"
 
 
@@ -100,6 +94,14 @@ class BatchMetadata(NamedTuple):
     def end_offset(self) -> int:
         """One past the last record; -1 where `base_offset` is."""
         return ABSENT if self.base_offset == ABSENT else self.base_offset + self.record_count
+
+
+class Number(NamedTuple):
+    """The sequence number of a batch, as in its header."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
 
 
 Outcome: TypeAlias = BatchMetadata | RaftmqError
@@ -465,136 +467,3 @@ def _start_of(batch: ProducerBatch) -> int:
 def _filled(column: list[GivenHeaders] | list[GivenTags], count: int) -> list | None:  # type: ignore[type-arg]
     """Pad with None up to `count`; None where no record has any."""
     return [*column, *[None] * (count - len(column))] if column else None
-
-
-# -- Numbering ------------------------------------------------------------------------------------
-# Sequence numbers of batches, by which brokers find duplicates. Pure.
-#
-# Owns which number a batch gets in its partition: a producer id, a producer epoch, and the sequence
-# of its first record (decision 0020). Sequences count records. An epoch goes on until a batch that
-# was sent under it is given up; the next one begins with sequence 0, so that brokers refuse late
-# requests of the old one.
-#
-# Invariants: a number that was sent belongs to one batch for ever; within an epoch numbers are sent
-# without gaps; a batch that may have been appended is never sent under another number.
-
-
-SEQUENCE_COUNT = 1 << 31  # 31 bits in the batch header, as in Kafka: after the highest comes 0
-# Answers that say "not appended, and not under this number": the broker's state of this producer is
-# older (acknowledged records were lost, it was idle for a day) or of another epoch.
-NUMBER_REFUSALS = (OutOfOrderSequence, UnknownProducerId, InvalidProducerEpoch)
-
-
-class Number(NamedTuple):
-    """The sequence number of a batch, as in its header."""
-
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-
-
-class ProducerIdentity:
-    """The producer id of one producer, for all partitions.
-
-    Attributes:
-        is_wanted: a new id must be requested.
-        newest: the last one that a broker has assigned; None before.
-        problem: why the last request brought none; None after a success and before the first.
-    """
-
-    def __init__(self) -> None:
-        self.is_wanted = False
-        self.problem: RaftmqError | None = None
-        self.newest: int | None = None
-
-    def want_first(self) -> None:
-        """Request the first id early: a batch will need it soon."""
-        if self.newest is None:
-            self.is_wanted = True
-
-    def other_than(self, used: int | None) -> int | None:
-        """An id other than one whose epochs a partition has used up; None until there is one."""
-        # None yet, or this partition has used up all epochs of it (another one may not have).
-        if self.newest is None or self.newest == used:
-            self.is_wanted = True
-            return None
-        return self.newest
-
-    def on_id(self, producer_id: int) -> None:
-        """A broker has assigned an id."""
-        self.newest = producer_id
-        self.is_wanted, self.problem = False, None
-
-    def on_no_id(self, problem: RaftmqError) -> None:
-        """No broker gave one."""
-        self.is_wanted, self.problem = False, problem
-
-
-class Numbering:
-    """Sequence numbers of one partition, which has at most one request in flight (decision
-    0017).
-    """
-
-    def __init__(self, ids: ProducerIdentity) -> None:
-        self._ids = ids
-        self._producer_id: int | None = None
-        self._epoch = self._next_sequence = 0
-        # The epoch ends: only batches that may have been appended are still sent in it
-        self._is_over = False
-
-    @property
-    def lacks_id(self) -> bool:
-        """No new batch can be numbered without a (new) producer id."""
-        is_used_up = self._is_over and self._epoch == PRODUCER_EPOCH_MAX
-        return self._producer_id is None or is_used_up
-
-    def may_begin(self) -> bool:
-        """Whether a new batch may be numbered now; begins the next epoch, if this one has ended.
-
-        Only while nothing is in flight, and no batch waits that may have been appended.
-        """
-        # The first id, or the next one: all epochs of the last id are used up.
-        if self.lacks_id:
-            producer_id = self._ids.other_than(self._producer_id)
-            if producer_id is None:  # requested now; ask again when it has come
-                return False
-            self._producer_id, self._epoch = producer_id, 0
-        # The client raises the epoch by itself; no broker is asked (decision 0020).
-        elif self._is_over:
-            self._epoch += 1
-        else:
-            return True
-        self._next_sequence, self._is_over = 0, False
-        return True
-
-    def why_not(self) -> RaftmqError:
-        """The reason; only where `may_begin` is False."""
-        problem = self._ids.problem
-        reason = f": {problem}" if problem is not None else ""
-        return Unreachable(f"no broker has given a producer id{reason}")
-
-    def encode(self, batch: ProducerBatch, compression: Compression) -> bytearray:
-        """The batch's bytes, under the number that it has, or a new one if that is of another
-        epoch.
-
-        Raises:
-            RaftmqError: it cannot be encoded; the number goes to the next batch.
-        """
-        # Sent before: the same number, so that the broker finds the duplicate.
-        if batch.number is not None and self._is_of_epoch(batch.number):
-            return batch.encode(compression, batch.number)
-        assert self._producer_id is not None, "there is no id yet"
-        assert not self._is_over, "something new under numbers that are over"
-        number = Number(self._producer_id, self._epoch, self._next_sequence)
-        data = batch.encode(compression, number)
-        self._next_sequence = (self._next_sequence + len(batch)) % SEQUENCE_COUNT
-        return data
-
-    def end_epoch(self) -> None:
-        """A batch that was sent is given up, or its number was refused: no new batch follows it in
-        this epoch, as the broker would see a gap.
-        """
-        self._is_over = True
-
-    def _is_of_epoch(self, number: Number) -> bool:
-        return (number.producer_id, number.producer_epoch) == (self._producer_id, self._epoch)

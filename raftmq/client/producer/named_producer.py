@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.client.producer.batch import SEQUENCE_COUNT, Number
-from raftmq.client.producer.digest import RunningDigest
+from raftmq.client.producer.record import RunningDigest
 from raftmq.errors import (
     Closed,
     InvalidRecord,
@@ -95,7 +95,7 @@ class Fence(NamedTuple):
 
     Attributes:
         next_sequence: number of its records there, all committed.
-        digest: of those records, see `digest.py`.
+        digest: of those records, see `RunningDigest`.
         partition_count: partitions of the topic when the generation began; 0 where that is unknown.
         takes_head_crc: batches may have the CRC of their head, by which filters leave chunks out.
     """

@@ -41,8 +41,8 @@ from raftmq.words import kind_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from raftmq.client.producer.batch import Numbering
     from raftmq.client.producer.named_producer import NamedNumbering
+    from raftmq.client.producer.numbering import Numbering
     from raftmq.client.producer.options import ProducerOptions
     from raftmq.client.routing.routes import LeaderPlace
     from raftmq.client.transactions.numbering import TransactionNumbering

@@ -15,7 +15,8 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.client.producer.batch import NUMBER_REFUSALS, BatchMetadata
+from raftmq.client.producer.batch import BatchMetadata
+from raftmq.client.producer.numbering import NUMBER_REFUSALS
 from raftmq.client.producer.partition_queue import (
     ProduceRequest,
     RequestPart,

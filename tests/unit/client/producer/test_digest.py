@@ -10,7 +10,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftmq.client.producer.digest import RunningDigest
+from raftmq.client.producer.record import RunningDigest
 
 Rows = list[tuple[bytes | int | None, bytes | None]]
 

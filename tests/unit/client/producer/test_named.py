@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from raftmq.client.producer.batch import ProducerBatch
-from raftmq.client.producer.digest import RunningDigest
 from raftmq.client.producer.named_producer import (
     RECORDS_MAX,
     Fence,
@@ -15,6 +14,7 @@ from raftmq.client.producer.named_producer import (
     NamedNumbering,
     TopicFences,
 )
+from raftmq.client.producer.record import RunningDigest
 from raftmq.errors import (
     Closed,
     InvalidRecord,

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.client.producer.batch import (
-    SEQUENCE_COUNT,
-    Number,
-    Numbering,
-    ProducerBatch,
-    ProducerIdentity,
-)
+from raftmq.client.producer.batch import SEQUENCE_COUNT, Number, ProducerBatch
+from raftmq.client.producer.numbering import Numbering, ProducerIdentity
 from raftmq.errors import MessageTooLarge, RaftmqError
 from raftmq.model import Compression
 from raftmq.wire.batch.head import renumbered
