@@ -59,6 +59,7 @@ if TYPE_CHECKING:  # `X as X` and a star are what type checkers take for public 
     from raftmq.client.producer.options import ProducerOptions as ProducerOptions
     from raftmq.client.producer.producer import Producer as Producer
     from raftmq.client.producer.statistics import Statistics as Statistics
+    from raftmq.client.scheduling.handles import ScheduleHandle as ScheduleHandle
     from raftmq.client.transactions.exactly_once import exactly_once as exactly_once
     from raftmq.client.transactions.members import CommittedVersion as CommittedVersion
     from raftmq.client.transactions.members import Receipt as Receipt
@@ -118,6 +119,7 @@ _HOMES = {
     "raftmq.client.producer.options": ("ProducerOptions",),
     "raftmq.client.producer.producer": ("Producer",),
     "raftmq.client.producer.statistics": ("Statistics",),
+    "raftmq.client.scheduling.handles": ("ScheduleHandle",),
     "raftmq.client.transactions.exactly_once": ("exactly_once",),
     "raftmq.client.transactions.members": ("CommittedVersion", "Receipt"),
     "raftmq.client.transactions.shared": ("Member", "SharedTransaction", "SharedVersion"),

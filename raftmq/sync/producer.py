@@ -19,6 +19,7 @@ from raftmq.client.producer.record import (
     given_timestamp,
     size_of,
 )
+from raftmq.client.scheduling.due_times import check_level, due_ms_of
 from raftmq.client.type_parameters import Generic, KeyT_contra, ValueT_contra
 from raftmq.errors import BufferExhausted, BufferFull, Closed, RequestTimedOut
 from raftmq.sync.block import Block
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.producer import Producer as AsyncProducer
     from raftmq.client.producer.record import GivenTags
     from raftmq.client.producer.statistics import Statistics
+    from raftmq.client.scheduling.due_times import GivenDelay
     from raftmq.sync.loop import Loop, TimeLimit
     from raftmq.wire.batch.arguments import GivenHeaders
 
@@ -144,6 +146,9 @@ class Producer(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
         tags: GivenTags = None,
         partition: int | None = None,
         timestamp: GivenTimestamp | None = None,
+        delay: GivenDelay | None = None,
+        deliver_at: GivenTimestamp | None = None,
+        delay_level: int | None = None,
         timeout: float | None = None,
     ) -> RecordMetadata:
         """Send one record, and wait until it is as safe as `acks` promises.
@@ -163,10 +168,14 @@ class Producer(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
                 for records by them.
             partition: in place of the partitioner's choice.
             timestamp: milliseconds since 1970-01-01 UTC, or a datetime with a time zone; None: now.
+            delay: seconds, or a timedelta: consumers get the record so long after this call.
+            deliver_at: the moment from which on they get it, as `timestamp`; at once, if it is
+                over. Due times are rounded up to 0.1 s; not in topics of Kafka's format.
+            delay_level: number of a delay in the topic's delay.levels, from 1 on. One of the three.
             timeout: seconds; None waits for ever.
 
         Returns:
-            Partition, offset and timestamp of the record.
+            Partition, offset and timestamp of the record; with a delay also its `schedule_handle`.
 
         Raises:
             InvalidRecord, MessageTooLarge: it cannot be sent as it is. Definite.
@@ -180,22 +189,17 @@ class Producer(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
         limit = limit_of(timeout)
         delivery = self._accepted(
             lambda: self.send_nowait(
-                topic,
-                value,
-                key=key,
-                headers=headers,
-                tags=tags,
-                partition=partition,
-                timestamp=timestamp,
+                topic, value, key=key, headers=headers, tags=tags, partition=partition,
+                timestamp=timestamp, delay=delay, deliver_at=deliver_at, delay_level=delay_level,
             ),
             limit,
-        )
+        )  # fmt: skip
         try:
             return delivery._result(limit)
         except RequestTimedOut as error:
             if delivery.is_done:  # the outcome of the record
                 raise
-            raise RequestTimedOut(f"{error}{self._producer._awaited(topic)}").at(topic) from None
+            raise RequestTimedOut(f"{error}{self._why_waiting(topic)}").at(topic) from None
 
     def enqueue(
         self,
@@ -207,17 +211,21 @@ class Producer(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
         tags: GivenTags = None,
         partition: int | None = None,
         timestamp: GivenTimestamp | None = None,
+        delay: GivenDelay | None = None,
+        deliver_at: GivenTimestamp | None = None,
+        delay_level: int | None = None,
         on_delivery: OnDelivery | None = None,
         timeout: float | None = None,
     ) -> Delivery:
-        """Accept one record; waits only while the buffer (`buffer_memory`) is full. See
-        `send_nowait`.
+        """Accept one record; waits only while the buffer (`buffer_memory`) is full, and for the
+        levels of the topic with its first `delay_level`. See `send_nowait`.
 
         `on_delivery` is called in the loop's thread: it must not make blocking calls of this
         client.
 
         Args:
-            topic, value, key, headers, tags, partition, timestamp: see `send`.
+            topic, value, key, headers, tags, partition, timestamp, delay, deliver_at, delay_level:
+                see `send`.
             on_delivery: called with (error, metadata), one of which is None, when the outcome is
                 known. What it raises goes to the log, or to stderr where there is none.
             timeout: seconds; None waits for ever.
@@ -240,6 +248,9 @@ class Producer(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
                 tags=tags,
                 partition=partition,
                 timestamp=timestamp,
+                delay=delay,
+                deliver_at=deliver_at,
+                delay_level=delay_level,
                 on_delivery=on_delivery,
             ),
             limit_of(timeout),
@@ -255,6 +266,9 @@ class Producer(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
         tags: GivenTags = None,
         partition: int | None = None,
         timestamp: GivenTimestamp | None = None,
+        delay: GivenDelay | None = None,
+        deliver_at: GivenTimestamp | None = None,
+        delay_level: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Accept one record without waiting. See `send`.
@@ -263,7 +277,8 @@ class Producer(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
         client.
 
         Args:
-            topic, value, key, headers, tags, partition, timestamp: see `send`.
+            topic, value, key, headers, tags, partition, timestamp, delay, deliver_at, delay_level:
+                see `send`; `delay_level` once a call that waits has learnt the topic's levels.
             on_delivery: called with (error, metadata), one of which is None, when the outcome is
                 known; with a name, success counts only once the block has ended. What it raises
                 goes to the log, or to stderr where there is none.
@@ -288,6 +303,8 @@ class Producer(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
         # Checked in this thread, so that the caller gets the error, not the loop.
         if timestamp is not None:
             given_timestamp(timestamp)
+        if delay_level is not None:
+            check_level(delay_level, delay, deliver_at)
         check_callback(on_delivery)
         named = {
             "key": sent_key,
@@ -297,9 +314,17 @@ class Producer(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
             "timestamp": timestamp,
             "on_delivery": on_delivery,
         }
+        if delay is not None or deliver_at is not None:  # it runs from this call on
+            named["deliver_at"] = due_ms_of(delay, deliver_at, now_ms=self._producer._now_ms())
+        elif delay_level is not None:
+            named["delay_level"] = delay_level
         delivery = Delivery(self._handover, is_claimed=on_delivery is not None)
         self._handover.put(Handed(delivery, size, (topic, sent), named))
         return delivery
+
+    def _why_waiting(self, topic: str) -> str:
+        known = self._producer._accumulator.topics.get(topic)
+        return "" if known is None else known.why_waiting()
 
     def send_many(
         self,
@@ -319,7 +344,7 @@ class Producer(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
         """Send many records, and wait until all are as safe as `acks` promises.
 
         The fast path: no object is kept for a single record. Memory stays within `buffer_memory`,
-        however many rows there are.
+        however many rows there are. Records with a delay are sent one by one, by `enqueue`.
 
         Rows are read in this thread, so they may come slowly; functions of a row are called in the
         loop's thread, and must not block.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.batch import BatchMetadata, OnDelivery
     from raftmq.client.producer.bulk import Progress
     from raftmq.client.producer.record import GivenTags
+    from raftmq.client.scheduling.due_times import GivenDelay
     from raftmq.client.transactions.sending import TransactionSender as AsyncSender
     from raftmq.sync.handover import Handover
     from raftmq.sync.loop import Loop
@@ -79,12 +80,17 @@ class TransactionSender(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
         tags: GivenTags = None,
         partition: int | None = None,
         timestamp: GivenTimestamp | None = None,
+        delay: GivenDelay | None = None,
+        deliver_at: GivenTimestamp | None = None,
+        delay_level: int | None = None,
         timeout: float | None = None,
     ) -> RecordMetadata:
         """Send one record of the transaction, and wait until it is acknowledged.
 
         Args:
-            topic, value, key, headers, tags, partition, timestamp: see `Producer.send`.
+            topic, value, key, headers, tags, partition, timestamp, delay, deliver_at, delay_level:
+                see `Producer.send`. A delay runs from the call on; the record is delivered once
+                it is due and the transaction is committed.
             timeout: seconds; None waits for ever.
 
         Returns:
@@ -108,6 +114,9 @@ class TransactionSender(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
             tags=tags,
             partition=partition,
             timestamp=timestamp,
+            delay=delay,
+            deliver_at=deliver_at,
+            delay_level=delay_level,
             timeout=timeout,
         )
         return found
@@ -122,6 +131,9 @@ class TransactionSender(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
         tags: GivenTags = None,
         partition: int | None = None,
         timestamp: GivenTimestamp | None = None,
+        delay: GivenDelay | None = None,
+        deliver_at: GivenTimestamp | None = None,
+        delay_level: int | None = None,
         on_delivery: OnDelivery | None = None,
         timeout: float | None = None,
     ) -> Delivery:
@@ -131,7 +143,8 @@ class TransactionSender(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
         client.
 
         Args:
-            topic, value, key, headers, tags, partition, timestamp: see `Producer.send`.
+            topic, value, key, headers, tags, partition, timestamp, delay, deliver_at, delay_level:
+                see `Producer.send`.
             on_delivery: see `Producer.enqueue`.
             timeout: seconds; None waits for ever.
 
@@ -155,6 +168,9 @@ class TransactionSender(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
             tags=tags,
             partition=partition,
             timestamp=timestamp,
+            delay=delay,
+            deliver_at=deliver_at,
+            delay_level=delay_level,
             on_delivery=on_delivery,
             timeout=timeout,
         )
@@ -170,6 +186,9 @@ class TransactionSender(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
         tags: GivenTags = None,
         partition: int | None = None,
         timestamp: GivenTimestamp | None = None,
+        delay: GivenDelay | None = None,
+        deliver_at: GivenTimestamp | None = None,
+        delay_level: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Accept one record of the transaction without waiting.
@@ -178,7 +197,8 @@ class TransactionSender(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
         client.
 
         Args:
-            topic, value, key, headers, tags, partition, timestamp: see `Producer.send`.
+            topic, value, key, headers, tags, partition, timestamp, delay, deliver_at, delay_level:
+                see `Producer.send`.
             on_delivery: see `Producer.enqueue`.
 
         Returns:
@@ -200,6 +220,9 @@ class TransactionSender(BlockingBlock, Generic[ValueT_contra, KeyT_contra]):
             tags=tags,
             partition=partition,
             timestamp=timestamp,
+            delay=delay,
+            deliver_at=deliver_at,
+            delay_level=delay_level,
             on_delivery=on_delivery,
         )
         return found

@@ -212,6 +212,16 @@ class TopicQueues:
             }
             self.fences.check_replayed(self.name, sent)
 
+    def why_waiting(self) -> str:
+        """What its records wait for, for people; empty: not known. Any thread may call this."""
+        if self.missing_since is not None:
+            return ": brokers know no such topic so far"
+        if self.waiting:
+            return f": {self.problem or 'no broker has named its partitions yet'}"
+        problems = [(one.partition, one.problem) for one in list(self.busy.values())]
+        told = [f": partition {number}: {error}" for number, error in problems if error is not None]
+        return told[0] if told else ""
+
     def _new_backoff(self) -> Backoff:
         options = self._options
         pauses = Pauses(options.retry_backoff_ms / 1000, options.retry_backoff_max_ms / 1000)
@@ -328,15 +338,24 @@ class Accumulator:
             queue = topic.queue(partition)
         batch = queue.open
         if batch is None:
-            batch = queue.open_batch(clock())
-        # it does not fit
-        elif batch.payload_bytes + size - RECORD_OVERHEAD_BYTES > self._batch_size:
-            # The record does not fit. The closed batch ends the sticky partition's turn, so a
-            # record without a key goes where the next batch is opened.
+            batch = queue.open_batch(clock(), extras.due_ms)
+        # it does not fit, or is due at another time than those in the batch
+        elif (
+            batch.payload_bytes + size - RECORD_OVERHEAD_BYTES > self._batch_size
+            # Nearly all records have no extras: for them one look at the batch is enough.
+            or (
+                (batch.due_ms is not None or extras is not NO_EXTRAS)
+                and batch.due_ms != extras.due_ms
+            )
+        ):
+            # The closed batch ends the sticky partition's turn, so a record without a key goes
+            # where the next batch is opened.
             self._close(topic, queue)
             if topic.is_dealt(key, extras):  # a keyed record stays with its partition
-                queue = self._dealt_queue(topic, size)
-            batch = queue.open if queue.open is not None else queue.open_batch(clock())
+                queue = self._dealt_queue(topic, size, extras.due_ms)
+            batch = queue.open
+            if batch is None:
+                batch = queue.open_batch(clock(), extras.due_ms)
         position = batch.add(value, key, timestamp, size)
         queue.queued_bytes += size
         if extras is not NO_EXTRAS:
@@ -371,6 +390,9 @@ class Accumulator:
                 topic.dealer.current(topic.count) if partition is None else partition
             )
             batch = queue.open or queue.open_batch(now)
+            if batch.due_ms is not None:  # of scheduled records, which these are not
+                self._close(topic, queue)
+                continue
             space = self._batch_size - batch.payload_bytes
             # How many records still fit is found in the running sums, without a loop over records.
             end = bisect_right(ends, ends[start] + space, lo=start) - 1
@@ -402,6 +424,14 @@ class Accumulator:
             yield batch, position, end - start
             start = end
 
+    def check_replayed(self) -> None:
+        """Raises ReplayMismatch, unless the producer has ended with an error, which is why records
+        are missing.
+        """
+        if self.named is not None and self.named.error is None:
+            for topic in self.topics.values():
+                topic.check_replayed()
+
     def on_count(self, topic: TopicQueues, count: int) -> None:
         """Metadata has answered with the number of partitions: waiting records join batches."""
         topic.know(count)
@@ -414,13 +444,14 @@ class Accumulator:
         for waiting in take_all(topic.waiting):
             waiting.on_known(error)
 
-    def _dealt_queue(self, topic: TopicQueues, size: int) -> PartitionQueue:
-        """The queue that the sticky partitioner uses now; its open batch has space for the record,
-        or is closed.
+    def _dealt_queue(self, topic: TopicQueues, size: int, due_ms: int | None) -> PartitionQueue:
+        """The queue that the sticky partitioner uses now; its open batch takes the record, or is
+        closed.
         """
         queue = topic.queue(topic.dealer.current(topic.count))
         bytes_max = self._batch_size - (size - RECORD_OVERHEAD_BYTES)
-        if queue.open is not None and queue.open.payload_bytes > bytes_max:
+        batch = queue.open
+        if batch is not None and (batch.payload_bytes > bytes_max or batch.due_ms != due_ms):
             self._close(topic, queue)
         return queue
 
@@ -474,6 +505,13 @@ class BufferPool:
             return False
         self.used_bytes = used_bytes
         return True
+
+    def why_full(self, size: int) -> str:
+        """For people, where `size` bytes were not free."""
+        return (
+            f"{self.used_bytes} bytes wait or are on their way, {size} more do not fit:"
+            f" buffer_memory is {self._bytes_max}"
+        )
 
     async def take(self, size: int) -> None:
         """Wait until `size` bytes are reserved; after `close` this returns at once."""

@@ -16,6 +16,7 @@ from operator import sub
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
 from raftmq.client.producer.record import RECORD_OVERHEAD_BYTES
+from raftmq.client.scheduling.handles import ScheduleHandle
 from raftmq.errors import RaftmqError
 from raftmq.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from raftmq.wire.batch.head import renumbered
@@ -58,6 +59,33 @@ class RecordMetadata(NamedTuple):
     def count(self) -> NoReturn:
         """Hides `tuple.count`, which counts equal items. Raises AttributeError."""
         raise AttributeError("RecordMetadata has no count: it is of one record")
+
+    @property
+    def schedule_handle(self) -> ScheduleHandle | None:
+        """Of a record that was sent with a delay, or for a moment: by it the record can be
+        cancelled, with `admin.cancel_scheduled`. None of all others, and where `offset` is -1.
+        """
+        return None
+
+
+class ScheduledRecordMetadata(RecordMetadata):
+    """Of a scheduled record; to programs a `RecordMetadata`, with as many items."""
+
+    _handle: ScheduleHandle
+
+    @classmethod
+    def of(cls, metadata: RecordMetadata, topic_id: bytes) -> ScheduledRecordMetadata:
+        made = cls(*metadata)
+        made._handle = ScheduleHandle(topic_id, metadata.partition, metadata.offset)
+        return made
+
+    @property
+    def schedule_handle(self) -> ScheduleHandle:
+        return self._handle
+
+    def __repr__(self) -> str:
+        items = [f"{name}={getattr(self, name)!r}" for name in self._fields]
+        return f"{RecordMetadata.__name__}({', '.join(items)}, schedule_handle={self._handle!r})"
 
 
 class BatchMetadata(NamedTuple):
@@ -117,6 +145,8 @@ class ProducerBatch:
         is_repeated: see `BatchMetadata`.
         attempts: how often it was sent.
         may_have_happened: some attempt may have appended it, as far as the client knows.
+        due_ms: when all of its records are to be delivered; None: it is not scheduled.
+        topic_id: of the topic whose leader it was sent to last; b"": not sent yet.
         number: the sequence number that its bytes carry; None before it is encoded, and without
             idempotence.
         digest: of a named producer, of all its records before those of this batch.
@@ -130,13 +160,16 @@ class ProducerBatch:
 
     __slots__ = (
         "_callbacks", "_count", "_data", "_has_keys", "_headers", "_keys", "_tags", "_timestamps",
-        "_unclaimed", "_values", "_watchers", "attempts", "byte_count", "digest", "is_closed",
-        "is_repeated", "may_have_happened", "number", "opened_at", "outcome",
-        "partition", "payload_bytes", "pieces", "skipped", "start", "topic",
+        "_unclaimed", "_values", "_watchers", "attempts", "byte_count", "digest", "due_ms",
+        "is_closed", "is_repeated", "may_have_happened", "number", "opened_at", "outcome",
+        "partition", "payload_bytes", "pieces", "skipped", "start", "topic", "topic_id",
     )  # fmt: skip
 
-    def __init__(self, topic: str, partition: int, opened_at: float) -> None:
+    def __init__(
+        self, topic: str, partition: int, opened_at: float, due_ms: int | None = None
+    ) -> None:
         self.topic, self.partition, self.opened_at = topic, partition, opened_at
+        self.due_ms, self.topic_id = due_ms, b""
         self._count = self.start = 0
         self.byte_count = self.payload_bytes = self.attempts = self.skipped = 0
         self.is_closed = self.is_repeated = self.may_have_happened = False
@@ -300,7 +333,9 @@ class ProducerBatch:
             base_sequence=number.base_sequence if number else NO_SEQUENCE,
             account=account,
             transactional=is_transactional,
-            has_check=has_check,
+            # Brokers that know scheduled batches know it, too.
+            has_check=has_check or self.due_ms is not None,
+            due_ms=self.due_ms,
         )
 
     def timestamps(self) -> Sequence[int]:
@@ -337,7 +372,7 @@ class ProducerBatch:
 
     def _piece(self, start: int, end: int) -> ProducerBatch:
         """A batch of its own with the unskipped records from `start` to `end`."""
-        piece = ProducerBatch(self.topic, self.partition, self.opened_at)
+        piece = ProducerBatch(self.topic, self.partition, self.opened_at, self.due_ms)
         piece.is_closed, piece.attempts = True, self.attempts
         piece._has_keys, piece._count = self._has_keys, end - start
         piece.start = self.start + self.skipped + start
@@ -457,7 +492,10 @@ class ProducerBatch:
         time = outcome.log_append_time
         if time is None:  # CreateTime
             time = self._timestamps[index]
-        return RecordMetadata(self.topic, self.partition, offset, time)
+        metadata = RecordMetadata(self.topic, self.partition, offset, time)
+        if self.due_ms is None or offset == ABSENT:
+            return metadata
+        return ScheduledRecordMetadata.of(metadata, self.topic_id)
 
 
 def _start_of(batch: ProducerBatch) -> int:

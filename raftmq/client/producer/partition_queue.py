@@ -26,7 +26,13 @@ from raftmq.client.producer.record import (
     length_of,
     size_of,
 )
-from raftmq.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, RaftmqError
+from raftmq.errors import (
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    RaftmqError,
+    UnsupportedVersion,
+)
 from raftmq.wire.batch.arguments import (
     check_headers,
     check_int64,
@@ -283,10 +289,10 @@ class PartitionQueue:
         """All whose outcome is not known."""
         return [*self._batches, *self.on_their_way()]
 
-    def open_batch(self, now: float) -> ProducerBatch:
-        """Append an empty batch to the queue."""
+    def open_batch(self, now: float, due_ms: int | None = None) -> ProducerBatch:
+        """Append an empty batch to the queue. `due_ms`: its records are scheduled for then."""
         assert self.open is None, "one is open already"
-        self.open = ProducerBatch(self.topic, self.partition, now)
+        self.open = ProducerBatch(self.topic, self.partition, now, due_ms)
         self._batches.append(self.open)
         self._busy[self.partition] = self
         return self.open
@@ -464,6 +470,9 @@ def blamed(
         # The error may be about a batch that timed out meanwhile, whose timestamps are gone.
         is_told = any(batch.outcome is not None for batch in batches)
         return batches, innocent if len(innocent) < len(batches) or is_told else set()
+    # Perhaps of a due time that is too far ahead, or of scheduled records in general.
+    if isinstance(error, (InvalidRecord, UnsupportedVersion)):
+        return part.batches, _those_due_earlier(part)
     return part.batches, set()
 
 
@@ -477,6 +486,14 @@ def _those_that_fit(part: RequestPart, bytes_max: int, now: float) -> set[Produc
         for batch, size in zip(part.batches, sizes, strict=True)
         if size <= bytes_max or may_split(batch)
     }
+
+
+def _those_due_earlier(part: RequestPart) -> set[ProducerBatch]:
+    """All but the batches with the latest due time: if any is refused for its due time, these are.
+    Others that are refused for themselves fail in a later attempt, which is without these.
+    """
+    latest = max((batch.due_ms for batch in part.batches if batch.due_ms is not None), default=None)
+    return set() if latest is None else {one for one in part.batches if one.due_ms != latest}
 
 
 def _is_ahead(batch: ProducerBatch, highest: int) -> bool:

@@ -25,8 +25,9 @@ from raftmq.client.producer.record import (
     given_timestamp,
     size_of,
 )
+from raftmq.client.scheduling.due_times import DueTimes
 from raftmq.client.transactions.machine import TransactionMachine
-from raftmq.client.transactions.sending import check_number
+from raftmq.client.transactions.sending import check_version
 from raftmq.client.transactions.session import TransactionSession
 from raftmq.client.transactions.transaction import Transaction
 from raftmq.client.type_parameters import Generic, KeyT_contra, ValueT_contra
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.record import Extras, GivenTags, Unchecked
     from raftmq.client.producer.statistics import Statistics
     from raftmq.client.routing.cluster import Cluster
+    from raftmq.client.scheduling.due_times import GivenDelay
     from raftmq.client.transactions.records import TransactionRecords
     from raftmq.wire.batch.arguments import GivenHeaders
     from raftmq.wire.batch.columns import Key, Value
@@ -101,6 +103,7 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
         self._delivery_kind = Delivery._of(cluster.check_loop)
         self._pending_kind = PendingDelivery._of(cluster.check_loop)
         self._callback: OnDelivery | None = None  # the `on_delivery` that was checked last
+        self._due_times = DueTimes(cluster, now_ms, timeout_seconds=options.delivery_seconds)
         self._is_filled = False  # a batch was filled since `enqueue` last yielded to other tasks
 
     @property
@@ -151,7 +154,7 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
             await self._dispatcher.close(kind, error, traceback)
         if error is None:  # an error of the program must not be hidden by one of ours
             self._dispatcher.failures.raise_first()
-            self._check_replayed()
+            self._accumulator.check_replayed()
 
     # -- one record ------------------------------------------------------------------------
 
@@ -165,6 +168,9 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
         tags: GivenTags = None,
         partition: int | None = None,
         timestamp: GivenTimestamp | None = None,
+        delay: GivenDelay | None = None,
+        deliver_at: GivenTimestamp | None = None,
+        delay_level: int | None = None,
     ) -> RecordMetadata:
         """Send one record, and wait until it is as safe as `acks` promises.
 
@@ -183,9 +189,13 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
                 for records by them.
             partition: in place of the partitioner's choice.
             timestamp: milliseconds since 1970-01-01 UTC, or a datetime with a time zone; None: now.
+            delay: seconds, or a timedelta: consumers get the record so long after this call.
+            deliver_at: the moment from which on they get it, as `timestamp`; at once, if it is
+                over. Due times are rounded up to 0.1 s; not in topics of Kafka's format.
+            delay_level: number of a delay in the topic's delay.levels, from 1 on. One of the three.
 
         Returns:
-            Partition, offset and timestamp of the record.
+            Partition, offset and timestamp of the record; with a delay also its `schedule_handle`.
 
         Raises:
             InvalidRecord, MessageTooLarge: it cannot be sent as it is. Definite.
@@ -202,6 +212,9 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
             tags=tags,
             partition=partition,
             timestamp=timestamp,
+            delay=delay,
+            deliver_at=deliver_at,
+            delay_level=delay_level,
         )
         return await delivery
 
@@ -215,13 +228,17 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
         tags: GivenTags = None,
         partition: int | None = None,
         timestamp: GivenTimestamp | None = None,
+        delay: GivenDelay | None = None,
+        deliver_at: GivenTimestamp | None = None,
+        delay_level: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Accept one record; waits only while the buffer (`buffer_memory`) is full. See
-        `send_nowait`.
+        """Accept one record; waits only while the buffer (`buffer_memory`) is full, and for the
+        levels of the topic with its first `delay_level`. See `send_nowait`.
 
         Args:
-            topic, value, key, headers, tags, partition, timestamp: see `send`.
+            topic, value, key, headers, tags, partition, timestamp, delay, deliver_at, delay_level:
+                see `send`.
             on_delivery: called with (error, metadata), one of which is None, when the outcome is
                 known. What it raises goes to the log, or to stderr where there is none.
 
@@ -233,6 +250,9 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
             Closed: the producer is not open, or was ended. Definite.
         """
         sent, sent_key, extras, size = self._checked(value, key, headers, tags, partition)
+        if delay is not None or deliver_at is not None or delay_level is not None:
+            due_ms = await self._due_ms(topic, delay, deliver_at, delay_level)
+            extras = extras._replace(due_ms=due_ms)
         if self._is_filled:  # once per batch, so that the sending task gets to run
             self._is_filled = False
             await anyio.lowlevel.checkpoint()
@@ -251,12 +271,16 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
         tags: GivenTags = None,
         partition: int | None = None,
         timestamp: GivenTimestamp | None = None,
+        delay: GivenDelay | None = None,
+        deliver_at: GivenTimestamp | None = None,
+        delay_level: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Accept one record without waiting. See `send`.
 
         Args:
-            topic, value, key, headers, tags, partition, timestamp: see `send`.
+            topic, value, key, headers, tags, partition, timestamp, delay, deliver_at, delay_level:
+                see `send`; `delay_level` once a call that waits has learnt the topic's levels.
             on_delivery: called with (error, metadata), one of which is None, when the outcome is
                 known; with a name, success counts only once the block has ended. What it raises
                 goes to the log, or to stderr where there is none.
@@ -270,8 +294,11 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
             Closed: the producer is not open, or was ended. Definite.
         """
         sent, sent_key, extras, size = self._checked(value, key, headers, tags, partition)
+        if delay is not None or deliver_at is not None or delay_level is not None:
+            due_ms = self._due_times.due_ms_now(topic, delay, deliver_at, delay_level)
+            extras = extras._replace(due_ms=due_ms)
         if not self._buffer_pool.take_now(size):
-            raise BufferFull(self._why_full(size))
+            raise BufferFull(self._buffer_pool.why_full(size))
         return self._take(topic, sent, sent_key, extras, timestamp, size, on_delivery)
 
     async def flush(self) -> None:
@@ -307,7 +334,7 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
         """Send many records, and wait until all are as safe as `acks` promises.
 
         The fast path: no object is kept for a single record. Memory stays within `buffer_memory`,
-        however many rows there are.
+        however many rows there are. Records with a delay are sent one by one, by `enqueue`.
 
         Args:
             topic: its name.
@@ -414,21 +441,27 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
             raise InvalidTransaction(
                 "this producer has no transactions: give it a transaction_id, or transactions=True"
             )
-        for name, given in (("version", version), ("count", count)):
-            if given is not None:
-                check_number(name, given)
-        if version is not None and self._options.transaction_id is None:
-            raise InvalidTransaction(
-                f"version = {version} without a transaction_id: with transactions=True each "
-                "producer has an id of its own, so no other one knows what was committed; give it "
-                "a transaction_id that the same part of the program has again after a restart"
-            )
+        check_version(version, count, has_id=self._options.transaction_id is not None)
         self._check_entered()
         return Transaction(
             self, self._session, version=version, count=count, wait_visible=wait_visible
         )
 
     # -- within ----------------------------------------------------------------------------
+
+    async def _due_ms(
+        self,
+        topic: str,
+        delay: GivenDelay | None,
+        deliver_at: GivenTimestamp | None,
+        level: int | None,
+    ) -> int | None:
+        transaction = self._dispatcher.transaction_count
+        due_ms = await self._due_times.due_ms(topic, delay, deliver_at, level)
+        self._check_open()
+        if self._dispatcher.transaction_count != transaction:  # it has waited for the levels
+            raise InvalidTransaction("the transaction has ended before the record was taken")
+        return due_ms
 
     def _bulk(self) -> Bulk:
         return Bulk(self, self._dispatcher, self._options, self._now_ms)
@@ -548,14 +581,6 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
     def _undelivered(self) -> int:
         return self._dispatcher.count_undelivered()
 
-    def _check_replayed(self) -> None:
-        """Raises ReplayMismatch, unless the producer has ended with an error, which is why records
-        are missing.
-        """
-        if self._named is not None and self._named.error is None:
-            for topic in self._accumulator.topics.values():
-                topic.check_replayed()
-
     def _check_size(self, size: int) -> None:
         """Raises MessageTooLarge."""
         if size - RECORD_OVERHEAD_BYTES > self._options.max_request_size:
@@ -573,24 +598,3 @@ class Producer(Openable, Generic[ValueT_contra, KeyT_contra]):
         if not self._dispatcher.is_taking:  # closed or ended while it waited
             self._buffer_pool.give_back(size)
             self._check_open()
-
-    def _awaited(self, name: str) -> str:
-        """For blocking programs that wait no longer: what records of a topic wait for; empty: not
-        known.
-        """
-        topic = self._accumulator.topics.get(name)
-        if topic is None:
-            return ""
-        if topic.missing_since is not None:
-            return ": brokers know no such topic so far"
-        if topic.waiting:
-            return f": {topic.problem or 'no broker has named its partitions yet'}"
-        problems = [(one.partition, one.problem) for one in list(topic.busy.values())]
-        told = [f": partition {number}: {error}" for number, error in problems if error is not None]
-        return told[0] if told else ""
-
-    def _why_full(self, size: int) -> str:
-        return (
-            f"{self._buffer_pool.used_bytes} bytes wait or are on their way, {size} more do "
-            f"not fit: buffer_memory is {self._options.buffer_memory}"
-        )

@@ -53,6 +53,7 @@ class Extras(NamedTuple):
     headers: KeptHeaders | None = None
     tags: tuple[str, ...] | None = None
     partition: int | None = None
+    due_ms: int | None = None  # it is scheduled
 
 
 NO_EXTRAS = Extras()
@@ -100,7 +101,7 @@ def checked_timestamp(timestamp: object, name: str = "timestamp") -> int:
     return checked
 
 
-def given_timestamp(timestamp: GivenTimestamp) -> int:
+def given_timestamp(timestamp: GivenTimestamp, name: str = "timestamp") -> int:
     """As `checked_timestamp`, for a single record, and refuses what is most likely in seconds.
 
     Not for columns: those are copied from data, which may be of the first months of 1970.
@@ -112,10 +113,10 @@ def given_timestamp(timestamp: GivenTimestamp) -> int:
         return timestamp  # most are: no other check would refuse them
     if type(timestamp) is int and SECONDS_MIN <= timestamp < SECONDS_MAX:
         raise InvalidRecord(
-            f"timestamp = {timestamp}: seconds, most likely, as milliseconds of that number are in "
+            f"{name} = {timestamp}: seconds, most likely, as milliseconds of that number are in "
             "early 1970: give time.time_ns() // 1_000_000, or datetime.now(UTC)"
         )
-    return checked_timestamp(timestamp)
+    return checked_timestamp(timestamp, name)
 
 
 def size_of(value: Value, key: Key, extras: Extras = NO_EXTRAS) -> int:

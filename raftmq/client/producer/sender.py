@@ -442,6 +442,7 @@ class ProducerSender:
                 log_append_time=time,
             )
             if batch.outcome is None:  # else it timed out before this answer came
+                batch.topic_id = part.place.topic_id
                 self._on_settled(batch, metadata)
 
     def _on_failure(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.batch import OnDelivery
     from raftmq.client.producer.bulk import Progress
     from raftmq.client.producer.record import GivenTags
+    from raftmq.client.scheduling.due_times import GivenDelay
     from raftmq.wire.batch.arguments import GivenHeaders
 
 logger = logging.getLogger("raftmq.client")
@@ -60,11 +61,16 @@ class TransactionSender(Generic[ValueT_contra, KeyT_contra]):
         tags: GivenTags = None,
         partition: int | None = None,
         timestamp: GivenTimestamp | None = None,
+        delay: GivenDelay | None = None,
+        deliver_at: GivenTimestamp | None = None,
+        delay_level: int | None = None,
     ) -> RecordMetadata:
         """Send one record of the transaction, and wait until it is acknowledged.
 
         Args:
-            topic, value, key, headers, tags, partition, timestamp: see `Producer.send`.
+            topic, value, key, headers, tags, partition, timestamp, delay, deliver_at, delay_level:
+                see `Producer.send`. A delay runs from the call on; the record is delivered once
+                it is due and the transaction is committed.
 
         Returns:
             Partition, offset and timestamp of the record, which counts once the transaction is
@@ -85,6 +91,9 @@ class TransactionSender(Generic[ValueT_contra, KeyT_contra]):
             tags=tags,
             partition=partition,
             timestamp=timestamp,
+            delay=delay,
+            deliver_at=deliver_at,
+            delay_level=delay_level,
         )
         return found
 
@@ -98,12 +107,16 @@ class TransactionSender(Generic[ValueT_contra, KeyT_contra]):
         tags: GivenTags = None,
         partition: int | None = None,
         timestamp: GivenTimestamp | None = None,
+        delay: GivenDelay | None = None,
+        deliver_at: GivenTimestamp | None = None,
+        delay_level: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Accept one record of the transaction; waits only while the buffer is full.
 
         Args:
-            topic, value, key, headers, tags, partition, timestamp: see `Producer.send`.
+            topic, value, key, headers, tags, partition, timestamp, delay, deliver_at, delay_level:
+                see `Producer.send`.
             on_delivery: see `Producer.enqueue`.
 
         Returns:
@@ -124,6 +137,9 @@ class TransactionSender(Generic[ValueT_contra, KeyT_contra]):
             tags=tags,
             partition=partition,
             timestamp=timestamp,
+            delay=delay,
+            deliver_at=deliver_at,
+            delay_level=delay_level,
             on_delivery=on_delivery,
         )
         return found
@@ -138,12 +154,16 @@ class TransactionSender(Generic[ValueT_contra, KeyT_contra]):
         tags: GivenTags = None,
         partition: int | None = None,
         timestamp: GivenTimestamp | None = None,
+        delay: GivenDelay | None = None,
+        deliver_at: GivenTimestamp | None = None,
+        delay_level: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Accept one record of the transaction without waiting.
 
         Args:
-            topic, value, key, headers, tags, partition, timestamp: see `Producer.send`.
+            topic, value, key, headers, tags, partition, timestamp, delay, deliver_at, delay_level:
+                see `Producer.send`.
             on_delivery: see `Producer.enqueue`.
 
         Returns:
@@ -165,6 +185,9 @@ class TransactionSender(Generic[ValueT_contra, KeyT_contra]):
             tags=tags,
             partition=partition,
             timestamp=timestamp,
+            delay=delay,
+            deliver_at=deliver_at,
+            delay_level=delay_level,
             on_delivery=on_delivery,
         )
         return found
@@ -348,6 +371,23 @@ def check_number(name: str, given: int) -> None:
     is_number = isinstance(given, int) and not isinstance(given, bool)
     if not (is_number and 0 <= given <= NUMBER_MAX):
         raise InvalidTransaction(f"{name} = {given!r}: expected a whole number, 0 to {NUMBER_MAX}")
+
+
+def check_version(version: int | None, count: int | None, *, has_id: bool) -> None:
+    """`has_id`: the program has named the transaction id.
+
+    Raises:
+        InvalidTransaction: not a number that the wire can carry, or nobody could know the version.
+    """
+    for name, given in (("version", version), ("count", count)):
+        if given is not None:
+            check_number(name, given)
+    if version is not None and not has_id:
+        raise InvalidTransaction(
+            f"version = {version} without a transaction_id: with transactions=True each producer"
+            " has an id of its own, so no other one knows what was committed; give it a"
+            " transaction_id that the same part of the program has again after a restart"
+        )
 
 
 def _partition(given: int | None) -> int:

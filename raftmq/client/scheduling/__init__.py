@@ -1,0 +1,1 @@
+"""Scheduled records as programs see them: when they are due, and the handles of those sent."""
