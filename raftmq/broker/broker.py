@@ -44,13 +44,17 @@ from raftmq.broker.replication.replicas import HighWatermarks, Replicas
 from raftmq.broker.requests.elections import ElectionRequests
 from raftmq.broker.requests.fetch import FetchRequests, ReplicaFetchRequests
 from raftmq.broker.requests.fetch_sessions import FetchPurgatory
-from raftmq.broker.requests.logs import LogDescriptions
 from raftmq.broker.requests.metadata import MetadataRequests, TopicDescriptions
-from raftmq.broker.requests.offsets import ListOffsetsRequests, RecordDeletion
+from raftmq.broker.requests.offsets import (
+    ListOffsetsRequests,
+    LogDescriptions,
+    RecordDeletion,
+)
 from raftmq.broker.requests.produce import ProduceRequests
 from raftmq.broker.requests.producer_fencing import ProducerFencing
 from raftmq.broker.requests.producer_ids import ProducerIdAllocation
 from raftmq.broker.requests.proposals import ControllerRequests
+from raftmq.broker.requests.scheduled import ScheduledRequests
 from raftmq.broker.requests.topics import TopicConfigRequests, TopicRequests
 from raftmq.broker.settings import BROKERS
 from raftmq.broker.transactions.coordinator import TransactionCoordinator
@@ -365,6 +369,7 @@ class Broker:
             broker_epoch=self._epoch.get,
             voters=self.settings.voters,
         )
+        yield ScheduledRequests(replicas, directory, voters=self.settings.voters)
         yield LogDescriptions(replicas)
         yield self._led_transactions
         yield OverdueRequests(

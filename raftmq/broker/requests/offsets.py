@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: offsets that only the leader knows.
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: offsets that only the leader knows; logs.
 
 Nothing at or beyond the high watermark is answered, with READ_COMMITTED the last stable offset.
 Until the high watermark of a new leader has reached its epoch, the end of what is committed is
@@ -22,6 +22,7 @@ from raftmq.errors import (
 )
 from raftmq.metadata.commands import FeatureLevel, PartitionId, RaiseLogStart
 from raftmq.model import IsolationLevel
+from raftmq.partition.replica_environment import PartitionKey
 from raftmq.rpc.reply import Reply
 from raftmq.wire.bodies import ABSENT, clip_message
 from raftmq.wire.messages.offsets import (
@@ -34,7 +35,15 @@ from raftmq.wire.messages.offsets import (
     OffsetForLeaderEpoch,
     OffsetForLeaderEpochReply,
 )
-from raftmq.wire.messages.topics import DeleteRecords, DeleteRecordsReply, RecordsDeleted
+from raftmq.wire.messages.topics import (
+    DeleteRecords,
+    DeleteRecordsReply,
+    DescribeLogs,
+    DescribeLogsReply,
+    LogCursor,
+    LogRow,
+    RecordsDeleted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -342,3 +351,38 @@ def _check_deletable(replica: Replica, offset: int) -> None:
 def _not_known(replica: Replica) -> OffsetNotAvailable:
     name = replica.log.name
     return OffsetNotAvailable(f"{name}: its leader does not know yet what is committed: ask again")
+
+
+# -- Log descriptions -----------------------------------------------------------------------------
+# DescribeLogs: bytes, start and end of the logs on this broker, leaders and followers alike.
+#
+# Answers from memory and reads no file: a list of topics may be asked for often. A topic that has
+# no replica here has no row and is no error, as each broker is asked for the same topics.
+
+
+class LogDescriptions:
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+
+    def handlers(self) -> Handlers:
+        return {DescribeLogs: self.describe}
+
+    def describe(self, _context: RequestContext, request: DescribeLogs, _payload: Buffer) -> Reply:
+        topics = None if request.topics is None else frozenset(request.topics)
+        cursor = request.first
+        first = None if cursor is None else PartitionKey(cursor.topic_id, cursor.partition)
+        found = {
+            replica.key: replica
+            for replica in self._replicas.all()
+            if (topics is None or replica.key.topic_id in topics)
+            and (first is None or replica.key >= first)
+        }
+        keys = sorted(found)
+        page, rest = keys[: request.logs_max], keys[request.logs_max :]
+        following = LogCursor(*rest[0]) if rest else None
+        return Reply(DescribeLogsReply(tuple(_row(found[key]) for key in page), following))
+
+
+def _row(replica: Replica) -> LogRow:
+    log = replica.log
+    return LogRow(*replica.key, log.size, log.log_start_offset, log.log_end_offset)

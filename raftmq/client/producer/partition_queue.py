@@ -467,6 +467,8 @@ def blamed(
     if isinstance(error, InvalidTimestamp) and error.allowed >= 0:
         batches = [one for batch in part.batches for one in _by_time(batch, error.allowed)]
         innocent = {batch for batch in batches if not _is_ahead(batch, error.allowed)}
+        if len(innocent) == len(batches):  # it is about a due time
+            innocent = {one for one in batches if one.due_ms is None or one.due_ms <= error.allowed}
         # The error may be about a batch that timed out meanwhile, whose timestamps are gone.
         is_told = any(batch.outcome is not None for batch in batches)
         return batches, innocent if len(innocent) < len(batches) or is_told else set()

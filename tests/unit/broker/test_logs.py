@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from raftmq.broker.requests.logs import LogDescriptions
+from raftmq.broker.requests.offsets import LogDescriptions
 from raftmq.wire.messages.topics import DescribeLogs, LogCursor, LogRow
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster

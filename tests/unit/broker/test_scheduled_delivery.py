@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,44 +13,18 @@ from raftmq.errors import ErrorCode, UnsupportedVersion
 from raftmq.model import NO_PRODUCER_ID
 from raftmq.partition.scheduling.schedule import CancelRefusal
 from raftmq.tag_filter import parse
-from raftmq.wire.batch.records import encode_batch
 from tests.unit.broker.consuming import Parked
 from tests.unit.broker.copying import payload_of, told_of
 from tests.unit.broker.hosting import settle
-from tests.unit.broker.readers import Reader, reading
+from tests.unit.broker.readers import reading
+from tests.unit.broker.scheduling import now_ms, plain, schedule, scheduling
 from tests.unit.broker.transacting import end, open_id
-from tests.unit.storage.batches import NOW_MS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from trio.testing import MockClock
 
-    from raftmq.partition.replica import Replica
     from raftmq.rpc.reply import Reply
-
-
-def now_ms() -> int:
-    """The broker's clock goes with trio's."""
-    return NOW_MS + round(trio.current_time() * 1000)
-
-
-@asynccontextmanager
-async def scheduling(**around: Any) -> AsyncIterator[tuple[Any, Any, Replica, Reader]]:
-    async with reading(now_ms=now_ms, **around) as parts:
-        yield parts
-
-
-def schedule(replica: Replica, *values: bytes, delay: float = 10, **more: Any) -> int:
-    """Due so many seconds from now; returns the offset."""
-    due_ms = now_ms() + round(delay * 1000)
-    data = encode_batch(values=list(values), timestamp=now_ms(), due_ms=due_ms, **more)
-    acks = -1 if more.get("transactional") else 1
-    return replica.append(bytes(data), acks=acks).base_offset
-
-
-def plain(replica: Replica, *values: bytes) -> None:
-    replica.append(bytes(encode_batch(values=list(values), timestamp=now_ms())), acks=1)
+    from tests.unit.broker.readers import Reader
 
 
 def records_in(reply: Reply, offset: int, tags: str = "") -> tuple[list[tuple[int, Any]], int]:

@@ -19,7 +19,13 @@ from raftmq.client.producer.options import ProducerOptions
 from raftmq.client.producer.partition_queue import RecordColumns
 from raftmq.client.producer.record import NO_EXTRAS, RECORD_OVERHEAD_BYTES
 from raftmq.client.scheduling.handles import ScheduleHandle
-from raftmq.errors import DeliveryTimedOut, ErrorCode, InvalidRecord, UnsupportedVersion
+from raftmq.errors import (
+    DeliveryTimedOut,
+    ErrorCode,
+    InvalidRecord,
+    InvalidTimestamp,
+    UnsupportedVersion,
+)
 from raftmq.sync.producer import Producer
 from raftmq.wire.messages.produce import Produce
 from tests.unit.client.producer.shell import NOW_MS, in_log, open_producer, open_stage
@@ -34,6 +40,8 @@ if TYPE_CHECKING:
 
     from raftmq.client.producer.accumulator import TopicQueues
     from raftmq.client.producer.batch import ProducerBatch
+    from raftmq.client.producer.partition_queue import ProduceRequest
+    from tests.unit.client.producer.sending_model import Model
 
 # -- batches --------------------------------------------------------------------------------------
 
@@ -112,15 +120,31 @@ def test_pieces_of_a_scheduled_batch_are_scheduled() -> None:
 # -- who is to blame ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("error", [InvalidRecord("too far ahead"), UnsupportedVersion("level")])
-def test_what_is_due_latest_fails_alone(error: InvalidRecord | UnsupportedVersion) -> None:
+def with_due_times(model: Model, *due_times: int | None) -> ProduceRequest:
+    """A request with a batch of one record for each."""
+    request = send(model, *[1] * len(due_times))
+    for batch, due_ms in zip(request.parts[0].batches, due_times, strict=True):
+        batch.due_ms = due_ms
+    return request
+
+
+def test_what_is_due_too_late_fails_alone() -> None:
+    """The broker names the latest due time that it takes (delay.max.ms)."""
+    model = known_model()
+    error = InvalidTimestamp("due too late")
+    error.allowed = 250
+    model.answer(with_due_times(model, None, 300, 250, 400, 100), error)
+    assert sorted(model.outcomes) == [1, 3]
+    assert all(isinstance(found, InvalidTimestamp) for found in model.outcomes.values())
+    request = again(model)
+    assert [batch.due_ms for batch in request.parts[0].batches] == [None, 250, 100]
+
+
+@pytest.mark.parametrize("error", [InvalidRecord("Kafka's format"), UnsupportedVersion("level")])
+def test_what_is_due_latest_fails_first(error: InvalidRecord | UnsupportedVersion) -> None:
     """A broker refuses all batches of a request: the others leave again, without it."""
     model = known_model()
-    request = send(model, 1, 1, 1, 1)
-    batches = request.parts[0].batches
-    for batch, due_ms in zip(batches, (None, 200, 300, 300), strict=True):
-        batch.due_ms = due_ms
-    model.answer(request, error)
+    model.answer(with_due_times(model, None, 200, 300, 300), error)
     assert sorted(model.outcomes) == [2, 3]
     model.answer(again(model), error)
     assert sorted(model.outcomes) == [1, 2, 3]
@@ -176,7 +200,7 @@ async def test_acks_0_brings_no_handle(autojump_clock: MockClock) -> None:
 
 
 async def test_a_named_producer_sends_scheduled_records(autojump_clock: MockClock) -> None:
-    """Under its account; what an earlier run has written has no handle (A10.3)."""
+    """Under its account; what an earlier run has written has no handle (A12.3)."""
     async with open_stage() as (world, _, client):
         for run in range(2):
             async with client.producer(name="job", generation=1) as producer:
