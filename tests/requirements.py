@@ -155,12 +155,8 @@ AREAS: dict[str, dict[str, Requirement]] = {
     },
     "Further": {
         "A12.1": Requirement("filtering by tags on the broker"),
-        "A12.2": Requirement(
-            "delayed records"
-        ),
-        "A12.3": Requirement(
-            "records for a certain time"
-        ),
+        "A12.2": Requirement("delayed records"),
+        "A12.3": Requirement("records for a certain time"),
         "A12.4": Requirement(
             "retry topics",
             missing="the topics, which need delays; retries in place are there",

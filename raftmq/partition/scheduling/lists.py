@@ -28,7 +28,7 @@ import msgspec
 from crc32c import crc32c
 
 from raftmq.disk.checkpoint import read_file, replace_file
-from raftmq.errors import CorruptRecord, StorageError
+from raftmq.errors import CorruptRecord, StorageError, without_frames
 from raftmq.partition.scheduling.events import (
     HEAD_BYTES_USUAL,
     Decided,
@@ -233,10 +233,12 @@ def decision(header: BatchHeader, kind: ControlType | int) -> Decided | None:
 class FoundSchedule(NamedTuple):
     """Attributes:
     listed: of the last segment.
+    unread: what does not decode, with its offset: it may have rotted.
     """
 
     schedule: Schedule
     listed: EventList
+    unread: tuple[CorruptRecord, ...] = ()
 
 
 def nothing_scheduled(active_base: int) -> FoundSchedule:
@@ -261,6 +263,7 @@ def find_schedule(
         StorageError: the disk refused to show the log.
     """
     schedule, listed = Schedule(segments[0].base_offset), EventList()
+    unread: list[CorruptRecord] = []
     for segment in segments:
         schedule.on_roll(segment.base_offset)
         listed, start = EventList(), segment.base_offset
@@ -271,8 +274,9 @@ def find_schedule(
         if segment.base_offset not in speaking:
             start = max(start, since)
         if start < segment.end_offset:
-            _walk(schedule, listed, segment, start)
-    return FoundSchedule(schedule, listed)
+            error = _walk(schedule, listed, segment, start)
+            unread += [] if error is None else [error]
+    return FoundSchedule(schedule, listed, tuple(unread))
 
 
 def _note_all(schedule: Schedule, listed: EventList, events: Iterable[ScheduleEvent]) -> None:
@@ -281,7 +285,10 @@ def _note_all(schedule: Schedule, listed: EventList, events: Iterable[ScheduleEv
             listed.append(event)
 
 
-def _walk(schedule: Schedule, listed: EventList, segment: SegmentBatches, start: int) -> None:
+def _walk(
+    schedule: Schedule, listed: EventList, segment: SegmentBatches, start: int
+) -> CorruptRecord | None:
+    """Returns what ends the walk before the segment's end."""
     reached = start
     try:
         file = segment.file()
@@ -290,9 +297,14 @@ def _walk(schedule: Schedule, listed: EventList, segment: SegmentBatches, start:
             event = event_in(file, position, header, schedule)
             if event is not None and schedule.note(event):
                 listed.append(event)
+            reached = header.end_offset
     except CorruptRecord as error:
         logger.warning("scheduled records not known: log=%s reason=%s", segment.base_offset, error)
+        if error.offset is None:  # inside of the batch behind the last one
+            error.offset = reached
         schedule.on_unread(max(reached, start), segment.end_offset)
+        return without_frames(error)
+    return None
 
 
 # -- Of one log ------------------------------------------------------------------------------------
@@ -330,6 +342,12 @@ class KnownSchedule:
         # None: the log was cut in this segment, and its events before are in batches only.
         self._listed: EventList | None = found.listed
         self._waiting: dict[int, tuple[int, list[bytes]]] = {}
+        self._unread = found.unread
+
+    def take_unread(self) -> tuple[CorruptRecord, ...]:
+        """What did not decode when the batches were last read, each with its offset; once."""
+        unread, self._unread = self._unread, ()
+        return unread
 
     def note(self, event: ScheduleEvent) -> None:
         """A batch was appended that says so."""
@@ -378,3 +396,4 @@ class KnownSchedule:
     def replace(self, found: FoundSchedule) -> None:
         """It was read again."""
         self.now, self._listed, self._waiting = found.schedule, found.listed, {}
+        self._unread = found.unread

@@ -430,7 +430,7 @@ class PartitionLog:
 
     def doubt_unread(self) -> None:
         """The same for what the producers could not be read back from, at an opening or a cut."""
-        for error in self.producers.take_unread():
+        for error in (*self.producers.take_unread(), *self.scheduled.take_unread()):
             self.doubt(error)
 
     def _notify_dirty(self) -> None:
