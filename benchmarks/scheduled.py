@@ -1,12 +1,15 @@
 """What scheduled records cost: memory, opening, taking office, reading past them, delivering them.
 
-    python -m benchmarks.scheduled [pending] [--scale 0.1] [--root DIR]
+    python -m benchmarks.scheduled [pending deliver] [--scale 0.1] [--root DIR]
 
 `pending`: a log alone, in files that the page cache has, of batches of one record of 100 bytes,
 each due at another time: bytes of memory for each that is pending; seconds to open it with the
 lists of its segments, and without them; seconds until a leader knows what is due first; batches in
 a second that are taken, read and delivered, one append for 256; and batches in a second that a
-reader without a filter passes over.
+reader without a filter passes over. `deliver`: three brokers in processes of their own on
+127.0.0.1, one partition: records that are all due in one second, each in a batch of its own, until
+the last of them is read; and the latency of single records with acks=all on another topic of the
+same leaders, while nothing is delivered and while 2,000 records a second fall due.
 """
 
 from __future__ import annotations
@@ -21,8 +24,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from benchmarks.broker_parts.cluster import open_brokers
 from benchmarks.log import folder
 from benchmarks.report import Report
+from raftmq.client.client import Client
 from raftmq.disk.files import OsFiles
 from raftmq.partition.filtered_read import FilterLimits, plan_filtered
 from raftmq.partition.storage.recovery import Past, open_log
@@ -134,7 +139,74 @@ def deliver(log: PartitionLog, count: int) -> None:
         log.append_settling(made, leader_epoch=0, now_ms=NOW_MS, now=0.0)
 
 
-SECTIONS = {"pending": bench_pending}
+# -- brokers ---------------------------------------------------------------------------------------
+
+BURST = 30_000
+STEADY_A_SECOND, STEADY_SECONDS = 2_000, 10
+PARTITIONS = 3
+
+
+async def bench_deliver(report: Report, options: argparse.Namespace) -> None:
+    async with open_brokers(options.root) as brokers, Client(brokers.addresses()) as client:
+        for topic, partitions in (("burst", 1), ("steady", PARTITIONS), ("plain", PARTITIONS)):
+            await client.admin.create_topic(topic, partitions=partitions)
+        count = max(1_000, round(BURST * options.scale))
+        due_at = await schedule(client, "burst", count, spread_seconds=1.0)
+        seconds = await read_until(client, "burst", count, due_at)
+        report.row(what="due within a second", records=count, deliveries_s=round(count / seconds))
+        alone = await latencies(client)
+        steady = STEADY_A_SECOND * STEADY_SECONDS
+        due_at = await schedule(client, "steady", steady, spread_seconds=STEADY_SECONDS)
+        await trio.sleep(max(0.0, due_at - time.time()))
+        beside = await latencies(client)
+        for what, found in (("alone", alone), ("beside deliveries", beside)):
+            report.row(
+                produce=what,
+                requests=len(found),
+                p50_ms=round(found[len(found) // 2] * 1000, 2),
+                p99_ms=round(found[len(found) * 99 // 100] * 1000, 2),
+            )
+
+
+async def schedule(client: Client, topic: str, count: int, *, spread_seconds: float) -> float:
+    """Returns when the first of them is due: 20 seconds from now, or when all are sent."""
+    due_at = time.time() + 20
+    random = Random(2)
+    async with client.producer() as producer, trio.open_nursery() as nursery:
+        room = trio.CapacityLimiter(500)
+
+        async def send(due: float) -> None:
+            async with room:
+                await producer.send(topic, b"x" * 100, deliver_at=round(due * 1000))
+
+        for _ in range(count):
+            nursery.start_soon(send, due_at + random.random() * spread_seconds)
+    return max(due_at, time.time())
+
+
+async def read_until(client: Client, topic: str, count: int, due_at: float) -> float:
+    found = 0
+    async with client.consumer(topic, start="earliest", max_poll_records=10_000) as consumer:
+        async for batch in consumer.batches():
+            found += len(batch)
+            if found >= count:
+                break
+    return time.time() - due_at
+
+
+async def latencies(client: Client) -> list[float]:
+    """Of records that are sent one after the other, sorted."""
+    found = []
+    async with client.producer(linger_ms=0) as producer:
+        until = time.monotonic() + STEADY_SECONDS - 1
+        while time.monotonic() < until:
+            began = time.monotonic()
+            await producer.send("plain", b"x" * 100)
+            found.append(time.monotonic() - began)
+    return sorted(found)
+
+
+SECTIONS = {"pending": bench_pending, "deliver": bench_deliver}
 
 
 async def run(name: str, options: argparse.Namespace) -> None:
