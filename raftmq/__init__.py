@@ -44,6 +44,9 @@ if TYPE_CHECKING:  # `X as X` and a star are what type checkers take for public 
     from raftmq.client.administration.results import TransactionDetails as TransactionDetails
     from raftmq.client.administration.results import UnsettledTransaction as UnsettledTransaction
     from raftmq.client.administration.results import WrongClock as WrongClock
+    from raftmq.client.administration.scheduled import PartitionSchedule as PartitionSchedule
+    from raftmq.client.administration.scheduled import ScheduledRecord as ScheduledRecord
+    from raftmq.client.administration.scheduled import TopicSchedule as TopicSchedule
     from raftmq.client.client import Client as Client
     from raftmq.client.client import connect as connect
     from raftmq.client.consumer.batch import ConsumedBatch as ConsumedBatch
@@ -100,6 +103,11 @@ _HOMES = {
         "TopicSize",
         "TopicSummary",
         "WrongClock",
+    ),
+    "raftmq.client.administration.scheduled": (
+        "PartitionSchedule",
+        "ScheduledRecord",
+        "TopicSchedule",
     ),
     "raftmq.client.client": (
         "Client",

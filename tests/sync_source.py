@@ -66,6 +66,7 @@ TWINS = (
             ("raftmq.client.administration.admin", "Admin"),
             ("raftmq.client.administration.groups.calls", "GroupCalls"),
             ("raftmq.client.administration.transactions", "TransactionCalls"),
+            ("raftmq.client.administration.scheduled", "ScheduledCalls"),
         ),
         inner="self._admin",
         call="self._loop.call",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from typing import Literal, Never
 
     from raftmq.client.administration.admin import Admin as AsyncAdmin
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
         TopicSummary,
         TransactionDetails,
     )
+    from raftmq.client.administration.scheduled import TopicSchedule
+    from raftmq.client.scheduling.handles import ScheduleHandle
+    from raftmq.errors import RaftmqError
     from raftmq.sync.loop import Loop
 
 
@@ -521,3 +524,44 @@ class Admin:
         self._loop.call(
             lambda: self._admin.forget_transaction(transaction_id, with_unsettled=with_unsettled)
         )
+
+    def cancel_scheduled(
+        self, handles: ScheduleHandle | Iterable[ScheduleHandle]
+    ) -> dict[ScheduleHandle, RaftmqError]:
+        """Cancel records that are scheduled: consumers never get them. Answered once that holds for
+        every later leader.
+
+        Args:
+            handles: one, or several of any topics. Each record is cancelled by itself.
+
+        Returns:
+            Of several handles those whose records are not, or not certainly, cancelled, and why;
+            nothing for a single one.
+
+        Raises:
+            CannotCancel: of a single handle: the record was delivered, or cancelled before, its
+                transaction was aborted, or there is no such scheduled record. Definite.
+            UnknownTopicId: likewise: its topic was deleted. Definite.
+            UnsupportedVersion: some voter or broker is of an older version. Definite.
+            OutcomeUnknown: it may be cancelled, or soon be. Indefinite.
+        """
+        return self._loop.call(lambda: self._admin.cancel_scheduled(handles))
+
+    def scheduled(
+        self, topic: str, partition: int | None = None, *, limit: int = 100
+    ) -> TopicSchedule:
+        """What is scheduled in a topic and not delivered yet.
+
+        Args:
+            partition: only this one; None: all of them.
+            limit: so many records are listed at the most; 0: none, only the counts.
+
+        Returns:
+            Counts, the next due time, and records with their handles.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic, or partition. Definite.
+            LeaderNotAvailable: some partition has no leader. Definite.
+            UnsupportedVersion: some voter or broker is of an older version. Definite.
+        """
+        return self._loop.call(lambda: self._admin.scheduled(topic, partition, limit=limit))

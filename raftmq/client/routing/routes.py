@@ -122,6 +122,10 @@ class Routes:
             raise error_for(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, no_topic(name))
         return found.topic_id
 
+    def name_of(self, topic_id: bytes) -> str | None:
+        """None: it is not cached."""
+        return self._names.get(topic_id)
+
     def page_cached(self, topic_ids: Iterable[bytes]) -> list[str]:
         """The names of those whose records a power cut of all replicas may take."""
         names = [self._names.get(topic_id, "") for topic_id in topic_ids]
