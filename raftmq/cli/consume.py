@@ -47,7 +47,8 @@ COUNT = click.IntRange(min=1)
     JSON: one object per line with topic, partition, offset, timestamp, key, value, headers (a list
     of name and value), tags. Bytes are text where they are UTF-8; where they are not, key_base64 or
     value_base64 stands in place of key or value. What there is not is null. Timestamps are
-    milliseconds since 1970-01-01 UTC, -1 for none.
+    milliseconds since 1970-01-01 UTC, -1 for none. A record that was scheduled also has
+    scheduled_at, when it was made, and due; its timestamp is the moment of its delivery.
 
     Exit codes: 1 if the reader of stdout has gone (as `head` does; no message is printed), 3 if
     there is no such topic or partition, 5 if no broker was reached or, with -e, if some partition

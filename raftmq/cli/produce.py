@@ -12,6 +12,7 @@ import rich_click as click
 from raftmq.cli.clusters.bootstrap import bootstrap_option
 from raftmq.cli.terminal.options import PARTITION, NumberRange, epilog_of
 from raftmq.cli.terminal.times import SIZE_FORM, parse_size
+from raftmq.words import DURATION_FORM
 
 CODECS = ("gzip", "lz4", "zstd")
 PRESETS = ("high_throughput", "low_latency")
@@ -74,6 +75,8 @@ class Size(click.ParamType[Any]):
 
     raftmq produce orders --transaction < orders.txt
 
+    echo remind | raftmq produce jobs -k c-17 --delay 30m
+
     Exit codes: 0 when every record was acknowledged, 1 when one was refused, 3 if there is no such
     topic, 5 if no broker was reached or the time was over, 130 interrupted, 143 ended by SIGTERM.
     stderr says how many were delivered, how many were not, and of how many the outcome is unknown.
@@ -110,6 +113,18 @@ class Size(click.ParamType[Any]):
     type=PARTITION,
     metavar="N",
     help="Send all records to it. Else the key of each decides; batches without keys are spread.",
+)
+@click.option(
+    "--delay",
+    metavar="DURATION",
+    help=f"Consumers get each record so long after it was read: {DURATION_FORM}.",
+)
+@click.option(
+    "--at",
+    "deliver_at",
+    metavar="TIME",
+    help="Consumers get all records at TIME, like 2026-12-24T18:00Z, or milliseconds since 1970."
+    " `topic scheduled` shows what waits, and cancels it.",
 )
 @click.option(
     "-F",

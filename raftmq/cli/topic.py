@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from raftmq.cli.terminal.options import (
+    PARTITION,
     InOrder,
     connection_options,
     epilog_of,
@@ -287,6 +288,69 @@ def trim(
 
     as_json = output == "json"
     return trim_topic(name, offsets, time, bootstrap, timeout, is_sure=is_sure, as_json=as_json)
+
+
+@topic.command(
+    epilog=epilog_of("""
+    Examples:
+
+    raftmq topic scheduled orders
+
+    raftmq topic scheduled orders -n 1000 -o json | jq '.records[] | select(.key == "c-17")'
+
+    raftmq topic scheduled orders --cancel 5f0c…:0:1042
+
+    JSON: one object per line. A topic has name, batches, bytes, next_due, is_complete, partitions
+    (a list: partition, batches, bytes, next_due) and records (a list: handle, partition, due,
+    timestamp, key, headers, tags, value_bytes, is_undecided); times are in milliseconds, and what
+    there is not is null. With --cancel an object for each handle: handle, cancelled, reason
+    (delivered, cancelled, aborted, unknown) and error.
+    """)
+)
+@NAME
+@click.option("-p", "--partition", type=PARTITION, metavar="N", help="Only this partition.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(0, 1_000_000),
+    metavar="N",
+    default=100,
+    show_default=True,
+    help="So many records are listed at the most; 0: only how much there is.",
+)
+@click.option(
+    "--cancel",
+    "handles",
+    metavar="HANDLE",
+    multiple=True,
+    help="Do not deliver the record with this handle. May be repeated.",
+)
+@output_option()
+@connection_options
+def scheduled(
+    name: str,
+    partition: int | None,
+    limit: int,
+    handles: tuple[str, ...],
+    output: str,
+    timeout: float,
+    bootstrap: str | None,
+) -> int:
+    """Show the records of a topic that are to be delivered later, or cancel some.
+
+    By due time; where there are more than --limit, those that were sent first. `in`: until then, by
+    the clock of this machine; brokers deliver by theirs. The batches on the last line are those
+    that hold the records; what open transactions have scheduled does not count there.
+
+    A cancelled record never reaches a consumer. Exit code 1 if one could not be cancelled, as it
+    was delivered before, 3 if there is no such topic, or partition.
+    """
+    from raftmq.cli.clusters.topic_scheduled import cancel_scheduled, list_scheduled
+
+    as_json = output == "json"
+    if handles:
+        return cancel_scheduled(name, handles, bootstrap, timeout, as_json=as_json)
+    return list_scheduled(name, partition, limit, bootstrap, timeout, as_json=as_json)
 
 
 @topic.command(

@@ -11,9 +11,11 @@ import os
 import stat
 from collections import Counter, deque
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from operator import itemgetter
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import anyio
@@ -30,15 +32,17 @@ from raftmq.cli.data.topic_check import check_there
 from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
 from raftmq.cli.terminal.output import is_terminal
 from raftmq.cli.terminal.progress import Progress, show_progress, show_rates
+from raftmq.cli.terminal.times import parse_time
 from raftmq.client.administration.checks import check_topic
 from raftmq.client.producer.options import producer_options
 from raftmq.client.producer.record import checked_extras
 from raftmq.client.producer.statistics import Statistics
 from raftmq.errors import InvalidRecord, RaftmqError
 from raftmq.wire.batch.compression import compress
+from raftmq.words import DURATION_FORM, parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from raftmq.cli.data.record_lines import Row
     from raftmq.client.client import Client
@@ -251,6 +255,7 @@ class Burst:
 
 
 EXPLAIN_SECONDS_MAX = 2.0  # for a remark in the summary
+AT_ONCE_MAX = 10_000  # scheduled records that are waited for together
 
 
 class ProduceOrder(NamedTuple):
@@ -265,6 +270,7 @@ class ProduceOrder(NamedTuple):
     partition: int | None
     options: dict[str, Any]
     transaction_records: int | None = None  # of each transaction; None: all of them are one
+    due: Mapping[str, Any] = MappingProxyType({})  # how `send` is told when records are due
 
     @property
     def is_transactional(self) -> bool:
@@ -284,6 +290,8 @@ def order_of(
     headers: tuple[str, ...],
     tags: tuple[str, ...],
     partition: int | None,
+    delay: str | None,
+    deliver_at: str | None,
     files: tuple[str, ...],
     delimiter: str,
     is_null: bool,
@@ -319,9 +327,28 @@ def order_of(
         partition,
         options,
         transaction_records,
+        _due(delay, deliver_at),
     )
     _check(order)
     return order
+
+
+def _due(delay: str | None, deliver_at: str | None) -> dict[str, Any]:
+    """As `send` takes it. A delay runs from each record's own call."""
+    if delay is not None and deliver_at is not None:
+        raise click.UsageError("--delay and --at: give one of them")
+    if delay is not None:
+        milliseconds = parse_duration(delay)
+        if milliseconds is None:
+            problem = f"{delay!r} is no duration: write it {DURATION_FORM}"
+            raise click.BadParameter(problem, param_hint="--delay")
+        return {"delay": timedelta(milliseconds=milliseconds)}
+    if deliver_at is not None:
+        try:
+            return {"deliver_at": parse_time(deliver_at.removeprefix("@"))}
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--at") from error
+    return {}
 
 
 def _delimiter(name: str, text: str) -> bytes:
@@ -424,22 +451,50 @@ class ProduceRun:
     async def _send_all(
         self, producer: Producer | Transaction[Any, Any], records_max: int | None = None
     ) -> None:
-        order, left = self._order, records_max
-        headers, tags = order.headers or None, order.tags or None
+        send, left = self._send_scheduled if self._order.due else self._send_burst, records_max
         while (left is None or left > 0) and await self._feed.wait():
-            # Until every record of the burst is acknowledged, or one has failed for good.
-            sent = await producer.send_many(
+            count = await send(producer, left)
+            left = None if left is None else left - count
+
+    async def _send_burst(
+        self, producer: Producer | Transaction[Any, Any], records_max: int | None
+    ) -> int:
+        """Until every record of the burst is acknowledged, or one has failed for good. Returns how
+        many there were."""
+        order = self._order
+        headers, tags = order.headers or None, order.tags or None
+        sent = await producer.send_many(
+            order.topic,
+            self._feed.burst(records_max),
+            value=itemgetter(1),
+            key=itemgetter(0) if order.shape.has_key else None,
+            headers=None if headers is None else lambda _row: headers,
+            tags=None if tags is None else lambda _row: tags,
+            partition=order.partition,
+        )
+        for run in sent:
+            self._by_partition[run.partition] += run.record_count
+        return sum([run.record_count for run in sent])
+
+    async def _send_scheduled(
+        self, producer: Producer | Transaction[Any, Any], records_max: int | None
+    ) -> int:
+        """The same one by one, as the records of a batch have one due time."""
+        order, sent = self._order, []
+        async for key, value in self._feed.burst(min(records_max or AT_ONCE_MAX, AT_ONCE_MAX)):
+            delivery = await producer.enqueue(
                 order.topic,
-                self._feed.burst(left),
-                value=itemgetter(1),
-                key=itemgetter(0) if order.shape.has_key else None,
-                headers=None if headers is None else lambda _row: headers,
-                tags=None if tags is None else lambda _row: tags,
+                value,
+                key=key,
+                headers=order.headers or None,
+                tags=order.tags or None,
                 partition=order.partition,
+                **order.due,
             )
-            for run in sent:
-                self._by_partition[run.partition] += run.record_count
-                left = None if left is None else left - run.record_count
+            sent.append(delivery)
+        for delivery in sent:
+            self._by_partition[(await delivery).partition] += 1
+        return len(sent)
 
     # -- progress and summary --------------------------------------------------------------
 

@@ -173,6 +173,12 @@ def write_json_lines(batch: ConsumedBatch, rows: slice) -> bytes:
         batch.headers[rows], batch.tags[rows],
     )  # fmt: skip
     objects = [_object(batch, *row) for row in zip(*columns, strict=True)]
+    due_times = batch.due[rows]
+    if any(due_times):  # few records were scheduled
+        made = batch.scheduled_at[rows]
+        for row, scheduled_at, due in zip(objects, made, due_times, strict=True):
+            if due is not None:
+                row |= {"scheduled_at": scheduled_at, "due": due}
     lines = _encode_lines(objects)
     if lines.isascii():
         return lines

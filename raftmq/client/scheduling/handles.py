@@ -39,6 +39,6 @@ class ScheduleHandle(NamedTuple):
         if found is None or int(found[2]) > ID_MAX or int(found[3]) > NUMBER_MAX:
             raise InvalidRequest(
                 f"{text[:100]!r} is no handle of a scheduled record: expected TOPIC_ID:PARTITION:"
-                "OFFSET, as `raftmq produce` and `raftmq topic scheduled` print it"
+                "OFFSET, as `raftmq topic scheduled` prints it"
             )
         return cls(bytes.fromhex(found[1]), int(found[2]), int(found[3]))

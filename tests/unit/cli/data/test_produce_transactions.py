@@ -9,6 +9,8 @@ import trio
 
 from raftmq.cli.data.produce_run import ProduceOrder, ProduceRun, order_of
 from raftmq.errors import ErrorCode, TransactionAborted
+from tests.unit.client.producer.shell import NOW_MS, in_log, open_stage
+from tests.unit.client.scheduling.due import batches_in, due_in
 from tests.unit.client.transactions.coordinator import committed_in, open_transactions
 from tests.unit.client.world import refused
 
@@ -32,6 +34,8 @@ def order(path: Path, **given: Any) -> ProduceOrder:
         "headers": (),
         "tags": (),
         "partition": None,
+        "delay": None,
+        "deliver_at": None,
         "files": (str(path),),
         "delimiter": r"\n",
         "is_null": False,
@@ -61,6 +65,8 @@ async def send(client: Client, run: ProduceRun, wanted: ProduceOrder) -> None:
         ({"transaction_records": 100}, 3),
         ({"transaction": "etl", "transaction_records": 1}, 250),
         ({"transaction_records": 1000}, 1),
+        ({"transaction_records": 100, "delay": "30m"}, 3),
+        ({"transaction": "", "deliver_at": "2026-12-24T18:00Z"}, 1),
     ],
 )
 async def test_how_many_transactions(
@@ -90,3 +96,29 @@ async def test_one_fails(autojump_clock: MockClock, tmp_path: Path) -> None:
             await send(stage.client, run, wanted)
         assert committed_in(coordinator, stage.world) == LINES[:100]
         assert run.fate() == "100 records committed, 150 read and not committed"
+
+
+@pytest.mark.parametrize(
+    ("given", "due_ms"),
+    [({"delay": "30m"}, NOW_MS + 1_800_000), ({"deliver_at": f"@{NOW_MS}"}, NOW_MS)],
+)
+async def test_records_for_later(
+    autojump_clock: MockClock, tmp_path: Path, given: dict[str, Any], due_ms: int
+) -> None:
+    """All of the input is scheduled, with what else was asked for (A12.2)."""
+    wanted = order(tmp_path / "lines", tags=("x",), headers=("a=b",), **given)
+    run = ProduceRun(wanted, quiet=True)
+    async with (
+        open_stage() as stage,
+        stage.client.producer(**wanted.options) as producer,
+        trio.open_nursery() as nursery,
+    ):
+        run._statistics = producer.statistics
+        nursery.start_soon(run._feed.run)
+        await run._send_all(producer)
+        assert in_log(stage.world) == LINES
+        assert due_in(stage.world) == [due_ms] * len(LINES)
+        batch = batches_in(stage.world)[0]
+        assert (batch.tags[0], batch.headers[0]) == (("x",), (("a", b"b"),))
+        assert run._by_partition == {0: len(LINES)}
+        assert run.fate() == "250 records delivered"

@@ -15,6 +15,7 @@ from raftmq.cli.data.record_format import (
 )
 from raftmq.client.consumer.batch import BatchPart, ConsumedBatch
 from raftmq.wire.batch.records import RecordBatch, encode_batch
+from raftmq.wire.batch.scheduling import delivery_of
 
 ALL = slice(0, 1 << 30)
 
@@ -93,3 +94,17 @@ def test_json() -> None:
     assert (second["key"], second["value_base64"], second["offset"]) == (7, "/w==", 1)
     assert (third["key"], third["value"], third["headers"]) == (None, None, [])
     assert (fourth["value"], fourth["tags"]) == ("ä", ["x"])
+
+
+def test_json_of_records_that_were_scheduled() -> None:
+    """They say when they were made and were due; others do not (A12.2)."""
+    original = encode_batch(values=[b"b", b"c"], timestamps=[1000, 1001], due_ms=5000)
+    delivery = RecordBatch.decode(bytes(delivery_of(original, original_offset=0, now_ms=6000)))
+    plain = RecordBatch.decode(bytes(encode_batch(values=[b"a"], timestamp=1000)))
+    parts = [BatchPart(plain, 0, 1), BatchPart(delivery, 0, 2)]
+    batch = ConsumedBatch("t", 3, parts, high_watermark=9)
+    rows = [json.loads(line) for line in write_json_lines(batch, ALL).splitlines()]
+    assert [row["timestamp"] for row in rows] == [1000, 6000, 6000]
+    assert "due" not in rows[0]
+    assert [(row["scheduled_at"], row["due"]) for row in rows[1:]] == [(1000, 5000), (1001, 5000)]
+    assert len(write_json_lines(batch, slice(0, 1)).splitlines()) == 1
