@@ -52,6 +52,16 @@ SAYS = {
         r"^worker \d+ ends in order after [1-9]\d* jobs$",
         r"^set aside: one\+two, b\"attempt 3: invalid literal for int",
     ],
+    "delayed_jobs": [
+        r"^\d+ jobs wait$",
+        r"^the courier answers when he is asked for the 4th time$",
+        r"^given back: 0, 3, 4; 0 too early$",
+        r"^who pays now is too late: delivered$",
+    ],
+    "priorities": [
+        r"^280 jobs are done, urgent ones were sent last$",
+        r"^while both had jobs, 80 of (9\d|1\d\d) were urgent$",
+    ],
     "parallel_load": [
         r"^part 3 is written again: a worker has failed$",
         r"^load \d+ is committed: 8000 rows$",
