@@ -91,10 +91,7 @@ TWINS = (
     ),
     Twin(
         ("raftmq.sync.consumer", "Consumer"),
-        (
-            ("raftmq.client.consumer.consumer", "Consumer"),
-            ("raftmq.client.dead_letters.rejecting", "Rejecting"),
-        ),
+        (("raftmq.client.consumer.consumer", "Consumer"),),
         inner="self._consumer",
         by_hand=(
             "batches",
@@ -112,11 +109,19 @@ TWINS = (
             "commit": "after `timeout` seconds; it may have been committed. Indefinite.",
             "committed": "after `timeout` seconds.",
             "end_offsets": "after `timeout` seconds.",
-            "reject": "after `timeout` seconds; the dead letter may be stored. Indefinite.",
         },
         notes={
             "batches": "Where there is no such topic or partition, UnknownTopicOrPartition is "
             "raised when `timeout` is over."
+        },
+    ),
+    Twin(
+        ("raftmq.sync.moving", "MovingCalls"),
+        (("raftmq.client.dead_letters.rejecting", "Moving"),),
+        inner="self._consumer",
+        timeouts={
+            "reject": "after `timeout` seconds; the dead letter may be stored. Indefinite.",
+            "retry": "after `timeout` seconds; the record may be stored. Indefinite.",
         },
     ),
     Twin(
@@ -147,7 +152,9 @@ TWINS = (
         by_hand=("commit_offsets",),
         timeouts={
             "reject": "after `timeout` seconds; the end of the block waits for the record. "
-            "Indefinite."
+            "Indefinite.",
+            "retry": "after `timeout` seconds; the end of the block waits for the record. "
+            "Indefinite.",
         },
     ),
     Twin(

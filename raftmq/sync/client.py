@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.options import ConsumerArguments
     from raftmq.client.consumer.record import ConsumerRecord
     from raftmq.client.processing.process import StopEvent
-    from raftmq.client.processing.retry_policy import RetryChoice
+    from raftmq.client.processing.retry_policy import RetryChoice, RetryPolicy
     from raftmq.client.producer.options import PlainProducerArguments, ProducerArguments
     from raftmq.client.type_parameters import KeyT, KeyT_co, ValueT, ValueT_co
 
@@ -162,7 +162,10 @@ class Client(BlockingBlock):
         return Producer(self._loop, producer, handover_bytes)
 
     def consumer(
-        self, *topics: str, **options: Unpack[ConsumerArguments[ValueT_co, KeyT_co]]
+        self,
+        *topics: str,
+        retry: RetryPolicy | None = None,
+        **options: Unpack[ConsumerArguments[ValueT_co, KeyT_co]],
     ) -> Consumer[ValueT_co, KeyT_co]:
         """A consumer: `with client.consumer("orders", start="earliest") as consumer:`.
 
@@ -170,6 +173,9 @@ class Client(BlockingBlock):
 
         Args:
             topics: all partitions of these are read; or give `assign`.
+            retry: of a member of a group: when, and how often, a record is tried again for which
+                `Consumer.retry` is called, or `Transaction.retry`. Members with a policy read
+                the group's topic of retries along.
             options: see `raftmq.ConsumerOptions`.
 
         Raises:
@@ -178,7 +184,9 @@ class Client(BlockingBlock):
             Closed: outside of the client's block.
         """
         self._loop.check_process()
-        consumer = self._loop.evaluate(lambda: self._client.consumer(*topics, **options))
+        consumer = self._loop.evaluate(
+            lambda: self._client.consumer(*topics, retry=retry, **options)
+        )
         return Consumer(self._loop, consumer, self._consumers)
 
     def process(
@@ -207,9 +215,12 @@ class Client(BlockingBlock):
             handler: a function of a record. A plain one runs in a thread, `concurrency` of them
                 at a time.
             concurrency: how many records are handled at a time.
-            retry: what becomes of a record whose handler fails. None: the error is raised.
-                "in_place", or a `RetryPolicy(in_place=True)`: it is tried again, while records
-                with its key wait and others go on; then it goes to the group's dead letters.
+            retry: what becomes of a record whose handler fails. None: the error is raised. A
+                `RetryPolicy`: it is moved to the group's topic of retries, and handled again
+                after a pause; the order of its key is given up. "in_place", or a
+                `RetryPolicy(in_place=True)`: it is tried again where it stands, while records
+                with its key wait and others go on. After the last attempt it goes to the
+                group's dead letters.
             max_in_hand: how many records are read and not finished at the most, also those that are
                 finished behind one that is not; of one partition half of it.
             stop: an event of the event loop, or of `threading`: once it is set, no record is begun

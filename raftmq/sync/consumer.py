@@ -24,6 +24,7 @@ from raftmq.client.type_parameters import Generic, KeyT_co, ValueT_co
 from raftmq.errors import Closed
 from raftmq.sync.block import Block
 from raftmq.sync.loop import limit_of
+from raftmq.sync.moving import MovingCalls
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.partition_state import Key
     from raftmq.client.consumer.record import AnyRecord, ConsumerRecord
     from raftmq.client.consumer.record_iterator import SharedBatch
-    from raftmq.client.producer.batch import RecordMetadata
     from raftmq.sync.loop import Loop
 
 
@@ -108,7 +108,7 @@ class _Deserialized(Iterator["AnyRecord"]):
 T = TypeVar("T")
 
 
-class Consumer(BlockingBlock, Generic[ValueT_co, KeyT_co]):
+class Consumer(MovingCalls, BlockingBlock, Generic[ValueT_co, KeyT_co]):
     """The calls of `raftmq.Consumer`, blocking. It opens when it is first used.
 
     It is closed at the end of its `with` block, if it has one, or with its client. `timeout` is in
@@ -366,51 +366,6 @@ class Consumer(BlockingBlock, Generic[ValueT_co, KeyT_co]):
             InvalidConfig: the partition is not read by this consumer. Definite.
         """
         self._ask(lambda: self._consumer.resume(*partitions))
-
-    def reject(
-        self,
-        record: AnyRecord,
-        error: BaseException | str | None = None,
-        *,
-        attempts: int = 1,
-        timeout: float | None = None,
-    ) -> RecordMetadata:
-        """Set a record aside: send it to the dead letters of the group, as it was sent.
-
-        Returns once the dead letter is stored, with acks="all". The record is done then as any
-        other that was handed out, and is committed as the commit mode says: at least once, so a
-        process that dies in between leaves a second dead letter. In a transaction it is
-        `Transaction.reject`.
-
-        The topic is `__dead.` and the name of the group, and made on first use. Headers say where
-        the record stood (`raftmq.origin`), `raftmq.attempts`, `raftmq.error` and `raftmq.group`.
-
-        Args:
-            record: as it was handed out, not a copy; or the `record` of an UndecodableRecord.
-            error: why: an exception, or a text. Its class and first line are kept.
-            attempts: how often it was tried.
-            timeout: seconds; None waits for ever.
-
-        Returns:
-            Topic, partition and offset of the dead letter.
-
-        Raises:
-            InvalidRequest: the consumer is not a member of a group, or `record` is a copy.
-                Definite.
-            InvalidTransaction: with `commit="transaction"`, where the transaction sets records
-                aside. Definite.
-            IllegalGeneration: the partition is not this member's any more, so another one reads the
-                record again; nothing was sent. Definite.
-            MessageTooLarge: with its headers it is too large for the topic of dead letters.
-                Definite.
-            OutcomeUnknown: the dead letter may be stored, or not; reject it again. Indefinite.
-            RaftmqError: the topic cannot be made, or the record not be stored: it is not set
-                aside. `error.definite` says whether that is certain.
-            RequestTimedOut: after `timeout` seconds; the dead letter may be stored. Indefinite.
-        """
-        return self._call(
-            lambda: self._consumer.reject(record, error, attempts=attempts), timeout=timeout
-        )
 
     # -- as a member of a group ------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import trio
 from raftmq.client.network.channel import one_error
 from raftmq.client.options import bad_function
 from raftmq.client.transactions import exactly_once as asynchronous
-from raftmq.client.transactions.exactly_once import DEAD_LETTER
+from raftmq.client.transactions.exactly_once import DEAD_LETTER, RETRY
 from raftmq.errors import InvalidConfig
 from raftmq.sync.handover import Handover
 from raftmq.sync.loop import LoopCall
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from raftmq.sync.loop import Loop
 
     Transform: TypeAlias = Callable[[AnyBatch, Transaction[Any, Any]], object]
-    OnPoison: TypeAlias = Transform | Literal["dead_letter"] | None
+    OnPoison: TypeAlias = Transform | Literal["dead_letter", "retry"] | None
     AsyncTransform: TypeAlias = Callable[[AnyBatch, AsyncTransaction[Any, Any]], Awaitable[None]]
 
 HANDOVER_BYTES_MAX = 8 << 20  # of records that wait for the loop: a quarter of buffer_memory
@@ -110,9 +110,9 @@ def exactly_once(
 
 
 def _bad_poison(given: OnPoison) -> list[str]:
-    if given == DEAD_LETTER:
+    if given in (DEAD_LETTER, RETRY):
         return []
-    return bad_function("on_poison", given, f'"{DEAD_LETTER}", or def bury(batch, tx)')
+    return bad_function("on_poison", given, f'"{DEAD_LETTER}", "{RETRY}", or def bury(batch, tx)')
 
 
 class _Job:

@@ -79,7 +79,8 @@ class Transaction(TransactionSender[ValueT_contra, KeyT_contra]):
             record: as a consumer of a group has handed it out, not a copy; or the `record` of an
                 UndecodableRecord.
             error: why: an exception, or a text. Its class and first line are kept.
-            attempts: how often it was tried.
+            attempts: how often it was tried since it was read. What it was tried before it was
+                moved to the topic of retries is added.
             timeout: seconds; None waits for ever.
 
         Returns:
@@ -99,6 +100,48 @@ class Transaction(TransactionSender[ValueT_contra, KeyT_contra]):
         """
         return self._call(
             lambda: self._transaction.reject(record, error, attempts=attempts), timeout=timeout
+        )
+
+    def retry(
+        self,
+        record: AnyRecord,
+        error: BaseException | str | None = None,
+        *,
+        attempts: int = 1,
+        timeout: float | None = None,
+    ) -> RecordMetadata:
+        """Have a record tried again, later: send it to the topic of retries of the group that has
+        read it, as a part of the transaction, with a delay that the policy of its consumer decides
+        (`retry=`). After its last attempt it goes to the dead letters. So it stands there once,
+        if `commit_offsets` commits it with the same transaction, which the program still has to
+        call. See `Consumer.retry`.
+
+        Args:
+            record: as a consumer of a group has handed it out, not a copy; or the `record` of an
+                UndecodableRecord.
+            error: why: an exception, or a text. Its class and first line are kept.
+            attempts: how often it was tried since it was read. What it was tried before is added.
+            timeout: seconds; None waits for ever.
+
+        Returns:
+            Topic, partition and offset where it stands once the transaction is committed; offset -1
+            where `is_done`.
+
+        Raises:
+            InvalidRequest: `record` is a copy, or not of a group, or its consumer has no policy.
+                Definite.
+            InvalidTransaction: the transaction is over. Definite.
+            MessageTooLarge: with its headers it is too large for the topic. Definite.
+            TransactionAborted: the partition is another member's by now (reason "group"), or the
+                record was given up; nothing of the transaction counts. Definite.
+            RaftmqError: the topic cannot be made; nothing was sent. Definite.
+            BaseException: `error` itself, after the last attempt, where the policy has no dead
+                letters; InvalidRequest, where it is no exception. Nothing was sent.
+            RequestTimedOut: after `timeout` seconds; the end of the block waits for the record.
+                Indefinite.
+        """
+        return self._call(
+            lambda: self._transaction.retry(record, error, attempts=attempts), timeout=timeout
         )
 
     def abort(self) -> None:

@@ -47,6 +47,12 @@ SAYS = {
         r"^the jobs of 20 of 20 customers were done in their order$",
         r"^job 8 was tried [3-6] times and is set aside$",
     ],
+    "retries": [
+        r"^the queue is empty, [1-9]\d* jobs wait for their next attempt$",
+        r"^the bank is back: 199 of 200 jobs are done$",
+        r"^[1-9]\d* jobs came back from __retry.charging$",
+        r"^the stolen card was tried 5 times and is set aside$",
+    ],
     "worker_pool": [
         r"^all 60 jobs are done$",
         r"^worker \d+ ends in order after [1-9]\d* jobs$",

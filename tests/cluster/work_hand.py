@@ -1,8 +1,8 @@
 """A worker that is killed: `python -m tests.cluster.work_hand WAY --bootstrap B --diary FILE`.
 
-WAY is `loop` (`mq.process` on trio or asyncio) or `blocking` (`raftmq.sync`). Each line of the
-diary is one thing that a worker did: the process, what, and the number. It never outlives its
-parent.
+WAY is `loop` (`mq.process` on trio or asyncio) or `blocking` (`raftmq.sync`). With `--moving` it
+moves what fails to the topic of retries. Each line of the diary is one thing that a worker did: the
+process, what, and the number. It never outlives its parent.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ DONE_LATER, DEAD, UNDECODABLE = range(3)  # one of ten fails in one of these way
 POLICY = raftmq.RetryPolicy(
     attempts=ATTEMPTS, backoff=raftmq.Exponential(0.05, maximum=1), in_place=True
 )
+MOVING = raftmq.RetryPolicy(attempts=ATTEMPTS, backoff=raftmq.Exponential(2, factor=1.5))
 OPTIONS: dict[str, Any] = {
     "group": GROUP,
-    "retry": POLICY,
     "concurrency": 4,
     "max_in_hand": 100,
     "session_timeout_ms": 6000,
@@ -63,12 +63,15 @@ class Diary:
         self._write("begin", number)
         self._tried[number] += 1
 
-    def end(self, number: int) -> None:
+    def end(self, record: ConsumerRecord[int]) -> None:
         """Raises, if it is the record's fate."""
-        how = fate(number)
+        number = record.value
+        assert number is not None
+        how, is_back = fate(number), record.topic != TOPIC
+        assert record.origin.topic == TOPIC
         if how == DEAD:
             raise KeyError(number)
-        if how == DONE_LATER and self._tried[number] == 1:
+        if how == DONE_LATER and self._tried[number] == 1 and not is_back:
             raise OSError("not now")
         self._write("done", number)
 
@@ -76,26 +79,26 @@ class Diary:
         os.write(self._file, b"%d %s %d\n" % (os.getpid(), what.encode(), number))
 
 
-async def in_a_loop(bootstrap: str, diary: Diary) -> None:
+async def in_a_loop(bootstrap: str, diary: Diary, options: dict[str, Any]) -> None:
     async def handle(record: ConsumerRecord[int]) -> None:
         assert record.value is not None
         diary.begin(record.value)
         await anyio.sleep(WORK_SECONDS)
-        diary.end(record.value)
+        diary.end(record)
 
     async with raftmq.connect(bootstrap) as mq:
-        await mq.process(TOPIC, handler=handle, value_deserializer=decode, **OPTIONS)
+        await mq.process(TOPIC, handler=handle, value_deserializer=decode, **options)
 
 
-def in_threads(bootstrap: str, diary: Diary) -> None:
+def in_threads(bootstrap: str, diary: Diary, options: dict[str, Any]) -> None:
     def handle(record: ConsumerRecord[int]) -> None:
         assert record.value is not None
         diary.begin(record.value)
         time.sleep(WORK_SECONDS)
-        diary.end(record.value)
+        diary.end(record)
 
     with sync.connect(bootstrap) as mq:
-        mq.process(TOPIC, handler=handle, value_deserializer=decode, **OPTIONS)
+        mq.process(TOPIC, handler=handle, value_deserializer=decode, **options)
 
 
 def main() -> None:
@@ -104,13 +107,16 @@ def main() -> None:
     parser.add_argument("way", choices=("loop", "blocking"))
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--diary", required=True)
+    parser.add_argument("--moving", action="store_true")
     order = parser.parse_args()
     diary = Diary(order.diary)
+    options = {**OPTIONS, "retry": MOVING if order.moving else POLICY}
     if order.way == "blocking":
-        in_threads(order.bootstrap, diary)
+        in_threads(order.bootstrap, diary, options)
     else:
-        run: Callable[[str, Diary], Any] = in_a_loop
-        anyio.run(run, order.bootstrap, diary, backend="trio" if os.getpid() % 2 else "asyncio")
+        run: Callable[[str, Diary, dict[str, Any]], Any] = in_a_loop
+        backend = "trio" if os.getpid() % 2 else "asyncio"
+        anyio.run(run, order.bootstrap, diary, options, backend=backend)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import Row, fit_names, show_partitions, write_json, write_table
 from raftmq.cli.terminal.program import as_called
 from raftmq.client.administration.checks import check_topic
+from raftmq.client.dead_letters.letters import INTERNAL_PREFIX
 from raftmq.errors import GroupIdNotFound, UnknownTopicOrPartition, UnknownTransaction
 from raftmq.words import counted
 
@@ -132,6 +133,7 @@ def _summary_object(topic: TopicSummary, size: TopicSize | None) -> Row:
         "replication_factor": topic.replication_factor,
         "under_replicated": topic.under_replicated,
         "leaderless": topic.leaderless,
+        "internal": topic.name.startswith(INTERNAL_PREFIX),
         **_size_object(size),
     }
 

@@ -25,7 +25,7 @@ from raftmq.client.consumer.options import consumer_options, named
 from raftmq.client.consumer.partition_state import FROM_LATEST, ReadingEvents, seek_start
 from raftmq.client.consumer.record_iterator import RecordIterator, SharedBatch
 from raftmq.client.consumer.subscription import Subscription
-from raftmq.client.dead_letters.rejecting import RejectedRecords, Rejecting
+from raftmq.client.dead_letters.rejecting import MovedRecords, Moving
 from raftmq.client.openable import Openable
 from raftmq.client.type_parameters import Generic, KeyT_co, ValueT_co
 from raftmq.errors import (
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 
 
-class Consumer(Rejecting, Openable, Generic[ValueT_co, KeyT_co]):
+class Consumer(Moving, Openable, Generic[ValueT_co, KeyT_co]):
     """Reads records: `async with mq.consumer("orders", start="earliest") as c:`, then `async for
     record in c:`
 
@@ -65,7 +65,7 @@ class Consumer(Rejecting, Openable, Generic[ValueT_co, KeyT_co]):
     Args:
         topics: all partitions of these are read, including those that are added later.
         options: see `ConsumerOptions`.
-        make_producer: for the dead letters of a group.
+        make_producer: for the records that a group moves.
 
     Raises:
         TypeError: an unknown option.
@@ -82,7 +82,7 @@ class Consumer(Rejecting, Openable, Generic[ValueT_co, KeyT_co]):
         make_producer: Callable[[dict[str, Any]], LetterProducer] | None = None,
     ) -> None:
         self._cluster = cluster
-        self._rejected = RejectedRecords(cluster, make_producer)
+        self._moved = MovedRecords(cluster, make_producer)
         self._options = consumer_options(topics, options)
         routes, random, events = cluster.routes, random or Random(), ReadingEvents()
         self._subscription = Subscription(topics, self._options, routes, random, events)
@@ -181,7 +181,7 @@ class Consumer(Rejecting, Openable, Generic[ValueT_co, KeyT_co]):
         finally:
             self._one.close()
             try:
-                await self._rejected.close()
+                await self._moved.close()
             finally:
                 try:
                     await self._block.close(kind, error, traceback)

@@ -92,7 +92,8 @@ class MetadataWatch:
             return now - self._asked_at >= OUTDATED_SECONDS_MIN
         # Others of this client ask, too: a consumer that begins relies on what they heard just now,
         # and asks itself soon.
-        is_patient = known.is_led and self._asked_at > -inf
+        is_settled = known.is_led or self._subscription.is_awaited(topic)
+        is_patient = is_settled and self._asked_at > -inf
         silence = now - max(self._asked_at, known.told_at)
         return silence >= (REFRESH_SECONDS if is_patient else LOOK_SECONDS)
 

@@ -16,6 +16,7 @@ import anyio
 
 from raftmq.client.consumer.batch import known_ownership
 from raftmq.client.consumer.group_commits import ConsumerCommits, GroupProgress
+from raftmq.client.dead_letters.moves import Moves
 from raftmq.client.group.effects import State
 from raftmq.client.group.member_shell import PAUSE_SECONDS, MemberShell
 from raftmq.client.group.pattern import PatternWatch
@@ -26,7 +27,7 @@ from raftmq.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from random import Random
     from types import TracebackType
 
@@ -116,6 +117,7 @@ class GroupConsumption:
     Attributes:
         member: of the group.
         commits: those that the program waits for.
+        moves: of records with which the program fails.
         is_dealt: the group assigns the partitions; else the program has chosen them (`assign`).
     """
 
@@ -136,6 +138,7 @@ class GroupConsumption:
         self.member = MemberShell(cluster, options, topics, reader, random=random)
         self._own = list(subscription.states)  # chosen by the program itself (`assign`)
         self.commits = ConsumerCommits(self.member.offsets, subscription, options)
+        self.moves = Moves(options.member.group, options.retry, random)
         if subscription.owner is not None:
             subscription.owner.is_member(self)
         self._is_waiting = False  # the program waits for records
@@ -148,8 +151,12 @@ class GroupConsumption:
             tasks.start_soon(self.member.run)
             tasks.start_soon(self._watch_records)
             if self._options.pattern is not None:
-                watch = PatternWatch(self._cluster, self._options.pattern, self.member.subscribe)
+                watch = PatternWatch(self._cluster, self._options.pattern, self._subscribe)
                 tasks.start_soon(watch.run)
+
+    def _subscribe(self, topics: Iterable[str]) -> None:
+        """To those that match the pattern, and what is read along."""
+        self.member.subscribe([*topics, *self._options.read_along])
 
     async def begin(self) -> None:
         """With `assign`: begin at the committed offsets."""

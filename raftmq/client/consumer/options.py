@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict
 
 from raftmq.client.consumer.partition_state import FROM_EARLIEST, FROM_LATEST, start_of
 from raftmq.client.consumer.record import Deserializers
+from raftmq.client.dead_letters.letters import dead_letter_topic, retry_topic
 from raftmq.client.group.member_options import MemberOptions
 from raftmq.client.options import (
     AT_LEAST_ONCE,
@@ -25,6 +26,7 @@ from raftmq.client.options import (
     contradiction,
     with_delivery,
 )
+from raftmq.client.processing.retry_policy import RetryPolicy
 from raftmq.client.type_parameters import KeyT_co, ValueT_co
 from raftmq.errors import InvalidConfig
 from raftmq.tag_filter import TagExpressionError, tag_filter
@@ -74,6 +76,8 @@ class GroupReading:
         commit_interval_ms: with "batch", the pause between two commits, in milliseconds.
         on_rebalance: called with each `Rebalance`; until it returns, revoked partitions are not
             given to another member.
+        retry: what becomes of a record for which `retry` is called: it is moved to the group's
+            topic of retries, which is read along, and comes back after a pause.
     """
 
     member: MemberOptions
@@ -82,6 +86,7 @@ class GroupReading:
     # So much work may come again after a crash; a commit per batch would load the quorum
     commit_interval_ms: int = 100
     on_rebalance: OnRebalance | None = None
+    retry: RetryPolicy | None = None
 
     def __post_init__(self) -> None:
         problems = _bad_pattern(self.pattern)
@@ -92,6 +97,7 @@ class GroupReading:
             problems.append(f"commit_interval_ms = {interval!r}: {what}")
         if self.on_rebalance is not None and not callable(self.on_rebalance):
             problems.append(f"on_rebalance = {self.on_rebalance!r}: expected a function")
+        problems += _bad_retry(self.retry)
         if problems:
             raise InvalidConfig(problems)
 
@@ -102,6 +108,11 @@ class GroupReading:
     @property
     def commits_by_transaction(self) -> bool:
         return self.commit == BY_TRANSACTION
+
+    @property
+    def read_along(self) -> tuple[str, ...]:
+        """Topics of the group's own that its members read along with others: of retries."""
+        return () if self.retry is None else (retry_topic(self.member.group),)
 
 
 class GroupArguments(TypedDict, total=False):
@@ -122,7 +133,8 @@ class GroupArguments(TypedDict, total=False):
     user_data: bytes
 
 
-ARGUMENTS = tuple(GroupArguments.__annotations__)
+# `retry` is an argument of its own, which means more to `process`.
+ARGUMENTS = (*GroupArguments.__annotations__, "retry")
 _ALLOWED: Allowed = {
     AT_MOST_ONCE: {"commit": ("before",)},
     # The first value is the default of the word, the others do not contradict it.
@@ -162,6 +174,14 @@ def group_reading(given: Mapping[str, Any]) -> GroupReading | None:
     if problems:
         raise InvalidConfig(problems)
     return reading
+
+
+def _bad_retry(given: object) -> list[str]:
+    if given is not None and not isinstance(given, RetryPolicy):
+        return [f"retry = {given!r}: expected a RetryPolicy"]
+    if given is not None and given.in_place:
+        return ["retry: only mq.process tries again in place; in_place=False moves records aside"]
+    return []
 
 
 def _bad_pattern(pattern: object) -> list[str]:
@@ -420,6 +440,12 @@ def _is_partition(given: object) -> bool:
 
 
 def _bad_topics(topics: Sequence[object], assign: object, group: GroupReading | None) -> list[str]:
+    if (
+        group is not None
+        and group.retry is not None
+        and (bad := _bad_beside_retry(topics, assign, group))
+    ):
+        return bad
     if topics and assign is not None:
         return [f"assign: the topics {', '.join(map(str, topics))} are named, too; leave one out"]
     if group is not None and group.pattern is not None:
@@ -432,6 +458,20 @@ def _bad_topics(topics: Sequence[object], assign: object, group: GroupReading | 
         for topic in topics
         if not isinstance(topic, str) or topic_name_problem(topic)
     ]
+
+
+def _bad_beside_retry(topics: Sequence[object], assign: object, group: GroupReading) -> list[str]:
+    if assign is not None:
+        return ["retry: with assign no member of the group would read its topic of retries"]
+    name = group.member.group
+    if retry_topic(name) in topics:
+        return [f"{retry_topic(name)} is read along by members with a policy: leave it out"]
+    if dead_letter_topic(name) in topics:
+        return [
+            f"{dead_letter_topic(name)} has the dead letters of this group: one that fails again"
+            " would be read again, for ever; read it in a group of its own"
+        ]
+    return []
 
 
 def _bad_topic(given: object) -> str:

@@ -16,6 +16,7 @@ from weakref import ReferenceType, ref
 
 import msgspec
 
+from raftmq.client.dead_letters.letters import Origin, origin_of
 from raftmq.client.group.effects import LossCause
 from raftmq.client.type_parameters import Generic, KeyT_co, ValueT_co
 from raftmq.errors import UndecodableRecord
@@ -108,6 +109,13 @@ class ConsumerRecord(msgspec.Struct, Generic[ValueT_co, KeyT_co], frozen=True, e
         sent, without compression and what a batch adds. A number as key counts 8.
         """
         return size_of(self)
+
+    @property
+    def origin(self) -> Origin:
+        """Where the record stood first: of a dead letter, or one that is tried again, the place
+        where it failed first, and of any other one its own.
+        """
+        return origin_of(self)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ConsumerRecord):

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftmq.client.consumer.partition_state import ConsumedPartition, start_of_added
+from raftmq.client.consumer.partition_state import (
+    FROM_EARLIEST,
+    ConsumedPartition,
+    start_of_added,
+)
 from raftmq.client.consumer.record import PartitionOwner
 from raftmq.client.routing.routes import no_topic
 from raftmq.errors import (
@@ -62,7 +66,11 @@ class Subscription:
         for key in options.assign or ():
             self._add((key[0], key[1]), options.start_at((key[0], key[1])))
         self.topics = tuple(dict.fromkeys([*topics, *(topic for topic, _ in self.states)]))
-        self._own = frozenset(self.topics)
+        # Of the group itself: they may not be there yet, and are read from their beginning.
+        self._along = frozenset(() if options.group is None else options.group.read_along)
+        if topics and self._along:
+            self.topics = (*self.topics, *self._along)
+        self._own = frozenset(self.topics) - self._along
         # Number of partitions when the topic was seen first
         self._first_counts: dict[str, int] = {}
         self._first_ids: dict[str, bytes] = {}
@@ -74,6 +82,11 @@ class Subscription:
     def is_told(self) -> bool:
         """Whether metadata have answered for every topic."""
         return not self._untold
+
+    def is_awaited(self, topic: str) -> bool:
+        """Whether the topic is not there, and need not be: it is made by who needs it first."""
+        told = self._routes.topic(topic)
+        return topic in self._along and told is not None and told.topic_id is None
 
     def take_problem(self) -> RaftmqError | None:
         """The next error of a topic as a whole, to be raised; it comes again if the cause lasts.
@@ -139,7 +152,7 @@ class Subscription:
             watched: further topics whose number of partitions is needed, as the leader of the group
                 plans for others; their errors are not raised here.
         """
-        self._own = frozenset(topics)
+        self._own = frozenset(topics) - self._along
         before, self.topics = self.topics, tuple(dict.fromkeys([*topics, *watched]))
         added = {topic for topic in self.topics if topic not in before}
         self._untold = (self._untold | added) & set(self.topics)
@@ -154,6 +167,8 @@ class Subscription:
             is_new = partition >= self._first_counts.get(topic, partition + 1)
             is_new = is_new or self._is_made_anew(topic)
             start = self._options.start_at((topic, partition))
+            if topic in self._along:  # a record may have been moved before it was assigned
+                start = FROM_EARLIEST
             self._add((topic, partition), start_of_added(start) if is_new else start)
         return [self.states[key] for key in added]
 
@@ -249,12 +264,14 @@ class Subscription:
         return state.error is not None
 
     def _add(self, key: Key, start: Start) -> None:
+        reset = self._options.reset
         self.states[key] = ConsumedPartition(
             key,
             start,
             self._random,
             self._events,
-            reset=self._options.reset,
+            # What is left there is not passed over.
+            reset=FROM_EARLIEST if reset is not None and key[0] in self._along else reset,
             isolation=self._options.isolation,
             owner=self.owner,
             deserializers=self._options.deserializers,

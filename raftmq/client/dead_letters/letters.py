@@ -1,15 +1,15 @@
-"""Dead letters: the name of a group's topic, and the headers that tell where a record comes from.
-Pure.
+"""Dead letters and retries: the names of a group's topics, and the headers that tell where a record
+comes from. Pure.
 
-A dead letter is the record as it was sent, its key, value, headers and tags, with headers of names
-that begin with `raftmq.`; what is written here is read here.
+A record that is moved is the record as it was sent, its key, value, headers and tags, with headers
+of names that begin with `raftmq.`; what is written here is read here.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from raftmq.model import GROUP_CHARS_MAX
 from raftmq.topic_config import DAY_MS, TOPIC_NAME_CHARS_MAX
@@ -17,14 +17,13 @@ from raftmq.topic_config import DAY_MS, TOPIC_NAME_CHARS_MAX
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from raftmq.client.consumer.record import AnyRecord
     from raftmq.wire.batch.record_headers import Headers
 
 # Topics of raftmq itself, which patterns of consumers never match.
 INTERNAL_PREFIX = "__"
-DEAD_PREFIX = "__dead."
+DEAD_PREFIX, RETRY_PREFIX = "__dead.", "__retry."
 REDRIVE_PREFIX = "__redrive."  # of the group whose offset says how far a redrive has come
-RETENTION_MS = 30 * DAY_MS
+RETENTION_MS, RETRY_RETENTION_MS = 30 * DAY_MS, 14 * DAY_MS
 
 HEADER_PREFIX = "raftmq."
 ORIGIN, ATTEMPTS, ERROR = "raftmq.origin", "raftmq.attempts", "raftmq.error"
@@ -58,11 +57,31 @@ def dead_letter_topic(group: str) -> str:
     return DEAD_PREFIX + group_part(group)
 
 
+def retry_topic(group: str) -> str:
+    """Where records wait for their next attempt, whatever topic they stood in."""
+    return RETRY_PREFIX + group_part(group)
+
+
 # -- Headers --------------------------------------------------------------------------------------
 
 
+class ReadRecord(Protocol):
+    """The part of a ConsumerRecord that is used here; its module imports this one."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def headers(self) -> Headers: ...
+
+
 class Origin(NamedTuple):
-    """Where a dead letter stood first. As text: `orders/3/1042/1764364800000`.
+    """Where a record stood first. As text: `orders/3/1042/1764364800000`.
 
     Attributes:
         timestamp: of the record, in milliseconds since 1970-01-01 UTC; -1 where it had none.
@@ -87,7 +106,7 @@ class Origin(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """What the headers of a dead letter say; None, or empty, where one is missing or wrong.
+    """What the headers of a moved record say; None, or empty, where one is missing or wrong.
 
     Attributes:
         attempts: how often its program has tried it.
@@ -102,20 +121,32 @@ class DeadLetter(NamedTuple):
     redriven: int
 
 
-def letter_headers(record: AnyRecord, group: str, *, attempts: int, error: str) -> Headers:
-    """The headers of a dead letter: those of the record, and what is added. A record that was moved
-    before, and is read where it was moved to, keeps its origin.
-    """
-    origin = Origin(record.topic, record.partition, record.offset, record.timestamp)
-    before = read_letter(record.headers).origin
-    if before is not None and record.topic.startswith(INTERNAL_PREFIX):
-        origin = before
-    added = {ORIGIN: str(origin), ATTEMPTS: str(attempts), ERROR: error, GROUP: group}
+def letter_headers(record: ReadRecord, group: str, *, attempts: int, error: str) -> Headers:
+    """The headers of a record that is moved: those it has, and what is added."""
+    added = {ORIGIN: str(origin_of(record)), ATTEMPTS: str(attempts), ERROR: error, GROUP: group}
     kept = [(name, value) for name, value in record.headers if name not in added]
     return (
         *kept,
         *((name, text.encode("utf-8", "replace")) for name, text in added.items() if text),
     )
+
+
+def origin_of(record: ReadRecord) -> Origin:
+    """Where it stood first: a record that was moved, and is read where it was moved to, keeps its
+    origin. In other topics these headers are the program's.
+    """
+    if record.topic.startswith(INTERNAL_PREFIX):
+        before = read_letter(record.headers).origin
+        if before is not None:
+            return before
+    return Origin(record.topic, record.partition, record.offset, record.timestamp)
+
+
+def attempts_before(record: ReadRecord, group: str) -> int:
+    """How often it was tried before it was moved to the topic of retries from which it was read."""
+    if record.topic != retry_topic(group):
+        return 0
+    return max(read_letter(record.headers).attempts or 0, 0)
 
 
 def read_letter(headers: Headers) -> DeadLetter:

@@ -1,8 +1,8 @@
-"""`Consumer.reject`: a group's topic of dead letters, and the producer that a consumer has for it.
+"""`Consumer.reject` and `retry`: a group's topics for what is moved, and a consumer's producer.
 
-Owns what is made on first use: the topic, once for the group, and the producer, once for the
-consumer, which ends with it. Invariant: a record is never reported as set aside before its dead
-letter is stored by all in-sync replicas.
+Owns what is made on first use: each topic, once for the group, and the producer, once for the
+consumer, which ends with it. Invariant: a record is never reported as moved before it is stored by
+all in-sync replicas.
 """
 
 from __future__ import annotations
@@ -13,14 +13,8 @@ import anyio
 
 from raftmq.client.administration.questions import find_topic
 from raftmq.client.administration.topics import make_topic
-from raftmq.client.consumer.batch import known_ownership
-from raftmq.client.consumer.record import ConsumerRecord, as_sent
-from raftmq.client.dead_letters.letters import (
-    RETENTION_MS,
-    dead_letter_topic,
-    error_text,
-    letter_headers,
-)
+from raftmq.client.consumer.record import as_sent
+from raftmq.client.dead_letters.moves import check_record
 from raftmq.errors import (
     InvalidRequest,
     InvalidTransaction,
@@ -29,7 +23,6 @@ from raftmq.errors import (
 )
 from raftmq.topic_config import MIB
 from raftmq.wire.bodies import ABSENT
-from raftmq.words import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,9 +30,9 @@ if TYPE_CHECKING:
 
     from raftmq.client.consumer.group_consumption import GroupConsumption
     from raftmq.client.consumer.record import AnyRecord
+    from raftmq.client.dead_letters.moves import Move
     from raftmq.client.producer.batch import RecordMetadata
     from raftmq.client.routing.cluster import Cluster
-    from raftmq.wire.batch.record_headers import Headers
     from raftmq.wire.messages.topics import TopicDescription
 
 # Any record of its topic of origin has room, with its headers.
@@ -69,6 +62,7 @@ class LetterProducer(Protocol):
         key: Any = None,  # noqa: ANN401
         headers: Any = None,  # noqa: ANN401
         tags: Any = None,  # noqa: ANN401
+        delay: Any = None,  # noqa: ANN401
         on_delivery: Any = None,  # noqa: ANN401
     ) -> Awaitable[RecordMetadata]: ...
 
@@ -76,24 +70,23 @@ class LetterProducer(Protocol):
 # -- The topic ------------------------------------------------------------------------------------
 
 
-async def ensure_topic(cluster: Cluster, group: str, source: str) -> str:
-    """The name of a group's topic of dead letters, which is made if it is not there.
+async def ensure_topic(cluster: Cluster, move: Move, source: str) -> None:
+    """Make the topic of a move, if it is not there.
 
     Args:
         source: a topic that the group reads, for the number of replicas and the size of records.
     """
-    name, deadline = dead_letter_topic(group), cluster.now() + TOPIC_SECONDS_MAX
+    name, deadline = move.topic, cluster.now() + TOPIC_SECONDS_MAX
     # Known to be there: no request. A topic that is gone since is found missing when it is used.
     if cluster.routes.use(name) and (known := cluster.routes.topic(name)) and known.topic_id:
-        return name
+        return
     try:
         await find_topic(cluster, name, deadline=deadline)
     except UnknownTopicOrPartition:
-        await _make(cluster, name, source, deadline)
-    return name
+        await _make(cluster, move, source, deadline)
 
 
-async def _make(cluster: Cluster, name: str, source: str, deadline: float) -> None:
+async def _make(cluster: Cluster, move: Move, source: str, deadline: float) -> None:
     try:
         found: TopicDescription | None = await find_topic(cluster, source, deadline=deadline)
     except UnknownTopicOrPartition:  # deleted since the record was read
@@ -102,10 +95,10 @@ async def _make(cluster: Cluster, name: str, source: str, deadline: float) -> No
     size = int((found.configs.get(MAX_BYTES_KEY) if found else None) or MIB) + HEADROOM_BYTES
     await make_topic(
         cluster,
-        name,
+        move.topic,
         partition_count=1,
         replication_factor=max(replicas, default=ABSENT),
-        configs={"retention.ms": str(RETENTION_MS), MAX_BYTES_KEY: str(size)},
+        configs={"retention.ms": str(move.retention_ms), MAX_BYTES_KEY: str(size)},
         is_existing_fine=True,  # another member may make it now
         deadline=deadline,
     )
@@ -114,37 +107,16 @@ async def _make(cluster: Cluster, name: str, source: str, deadline: float) -> No
 # -- The records ----------------------------------------------------------------------------------
 
 
-def check_record(record: object) -> None:
-    """Raises TypeError: no record; InvalidRequest: a copy, or not read in a group."""
-    if not isinstance(record, ConsumerRecord):
-        raise TypeError(
-            f"reject: {kind_of(record)}: give a record as it was handed out, or the `record` of an "
-            "UndecodableRecord; of a batch, each of its records"
-        )
-    known_ownership(record)
-
-
-def checked_headers(
-    record: AnyRecord, group: str, *, attempts: int, error: BaseException | str | None
-) -> Headers:
-    """Raises TypeError, InvalidRequest."""
-    if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
-        raise InvalidRequest(f"attempts = {attempts!r}: expected a whole number from 1")
-    if not (error is None or isinstance(error, BaseException | str)):
-        raise TypeError(f"error is {kind_of(error)}, expected an exception, a text or None")
-    return letter_headers(record, group, attempts=attempts, error=error_text(error))
-
-
 def no_room(record: AnyRecord, topic: str, error: MessageTooLarge) -> MessageTooLarge:
-    """Says what to do with a record that its topic of dead letters does not take."""
+    """Says what to do with a record that the topic to which it is moved does not take."""
     return MessageTooLarge(
         f"{record.topic}-{record.partition} offset {record.offset} was not set aside, with its "
         f"headers it is too large for {topic}: raise {MAX_BYTES_KEY} there; {error}"
     )
 
 
-class RejectedRecords:
-    """Sends the dead letters of one consumer.
+class MovedRecords:
+    """Sends the records that one consumer moves.
 
     Args:
         make_producer: of the consumer's client, with such options.
@@ -157,35 +129,28 @@ class RejectedRecords:
         self._lock: anyio.Lock | None = None  # only a running loop has one
         self._producer: LetterProducer | None = None
 
-    async def send(
-        self,
-        member: GroupConsumption,
-        record: AnyRecord,
-        *,
-        attempts: int,
-        error: BaseException | str | None,
-    ) -> RecordMetadata:
+    async def send(self, member: GroupConsumption, record: AnyRecord, move: Move) -> RecordMetadata:
         """Raises IllegalGeneration: the partition is not the member's any more; nothing is sent."""
-        headers = checked_headers(record, member.group, attempts=attempts, error=error)
         member.commits.positions_of(record)
-        topic = await ensure_topic(self._cluster, member.group, record.topic)
+        await ensure_topic(self._cluster, move, record.topic)
         producer = await self._opened()
         member.commits.positions_of(record)  # both may have taken long
         sent = as_sent(record)
         try:
             delivery = await producer.enqueue(
-                topic,
+                move.topic,
                 sent.value,
                 key=sent.key,
-                headers=headers,
+                headers=move.headers,
                 tags=sent.tags,
+                delay=move.delay,
                 on_delivery=_pass,  # told here, or to a wait that was cancelled
             )
             return await delivery
         except MessageTooLarge as problem:
-            raise no_room(record, topic, problem) from problem
+            raise no_room(record, move.topic, problem) from problem
         except UnknownTopicOrPartition:  # deleted: the next call makes it anew
-            self._cluster.routes.doubt(topic)
+            self._cluster.routes.doubt(move.topic)
             raise
 
     async def close(self) -> None:
@@ -208,13 +173,13 @@ def _pass(_error: object, _metadata: object) -> None:
     pass
 
 
-# -- The call -------------------------------------------------------------------------------------
+# -- The calls ------------------------------------------------------------------------------------
 
 
-class Rejecting:
-    """The part of a consumer that sets records aside."""
+class Moving:
+    """The part of a consumer that sets records aside, and has them tried again."""
 
-    _rejected: RejectedRecords
+    _moved: MovedRecords
     _membership: GroupConsumption | None
 
     async def reject(
@@ -237,7 +202,8 @@ class Rejecting:
         Args:
             record: as it was handed out, not a copy; or the `record` of an UndecodableRecord.
             error: why: an exception, or a text. Its class and first line are kept.
-            attempts: how often it was tried.
+            attempts: how often it was tried since it was read. What it was tried before it was
+                moved to the topic of retries is added.
 
         Returns:
             Topic, partition and offset of the dead letter.
@@ -255,21 +221,74 @@ class Rejecting:
             RaftmqError: the topic cannot be made, or the record not be stored: it is not set
                 aside. `error.definite` says whether that is certain.
         """
+        member = self._member_for(record, "reject")
+        move = member.moves.rejected(record, error, attempts=attempts)
+        return await self._moved.send(member, record, move)
+
+    async def retry(
+        self,
+        record: AnyRecord,
+        error: BaseException | str | None = None,
+        *,
+        attempts: int = 1,
+    ) -> RecordMetadata:
+        """Have a record tried again, later: send it to the topic of retries of the group, as it was
+        sent, with a delay that the policy of the consumer decides (`retry=`). After its last
+        attempt it goes to the dead letters.
+
+        Returns once it is stored, with acks="all". The record is done then as any other that was
+        handed out, and is committed as the commit mode says: at least once, so a process that dies
+        in between leaves it in both topics. In a transaction it is `Transaction.retry`.
+
+        The topic is `__retry.` and the name of the group, made on first use, and read by all
+        members that have a policy. Headers say where the record stood first (`raftmq.origin`, also
+        `record.origin`), `raftmq.attempts`, `raftmq.error` and `raftmq.group`. The order of its key
+        is given up.
+
+        Args:
+            record: as it was handed out, not a copy; or the `record` of an UndecodableRecord.
+            error: why: an exception, or a text. Its class and first line are kept.
+            attempts: how often it was tried since it was read. What it was tried before, as its
+                header says when it comes back, is added.
+
+        Returns:
+            Topic, partition and offset where it stands now.
+
+        Raises:
+            InvalidRequest: the consumer is not a member of a group, or has no policy, or `record`
+                is a copy. Definite.
+            InvalidTransaction: with `commit="transaction"`, where the transaction moves records.
+                Definite.
+            IllegalGeneration: the partition is not this member's any more, so another one reads the
+                record again; nothing was sent. Definite.
+            MessageTooLarge: with its headers it is too large for the topic. Definite.
+            OutcomeUnknown: it may be stored, or not; call it again. Indefinite.
+            RaftmqError: the topic cannot be made, or the record not be stored: it is not moved.
+                `error.definite` says whether that is certain.
+            BaseException: `error` itself, after the last attempt, where the policy has no dead
+                letters; InvalidRequest, where it is no exception. Nothing was sent.
+        """
+        member = self._member_for(record, "retry")
+        move = member.moves.retried(record, error, attempts=attempts)
+        return await self._moved.send(member, record, move)
+
+    def _member_for(self, record: object, call: str) -> GroupConsumption:
         member = self._membership
         if member is None or not member.is_dealt:
+            what = "dead letters" if call == "reject" else "retries"
             raise InvalidRequest(
-                "reject: only a member of a group has dead letters: give the consumer "
+                f"{call}: only a member of a group has {what}: give the consumer "
                 'group="billing", and topics or a pattern'
             )
         member.check_loop()
         self._check_open_or_leaving()
-        check_record(record)
+        check_record(record, call)
         if member.commits_by_transaction:
             raise InvalidTransaction(
-                'reject: with commit="transaction" a dead letter belongs into the transaction that '
-                "commits its offset: await tx.reject(record, error)"
+                f'{call}: with commit="transaction" a record is moved in the transaction that '
+                f"commits its offset: await tx.{call}(record, error)"
             )
-        return await self._rejected.send(member, record, attempts=attempts, error=error)
+        return member
 
     def _check_open_or_leaving(self) -> None:
         """Raises Closed."""

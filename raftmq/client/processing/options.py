@@ -81,8 +81,12 @@ def process_options(
         raise InvalidConfig(problems)
     # Work must not be missed because its first worker came late; a consumer begins at "latest".
     start = {} if "start" in given or "auto_offset_reset" in given else {"start": "earliest"}
+    moves = {"retry": policy} if policy is not None and not policy.in_place else {}
     return ProcessOptions(
-        concurrency=at_a_time, policy=policy, max_in_hand=in_hand, consumer={**start, **given}
+        concurrency=at_a_time,
+        policy=policy,
+        max_in_hand=in_hand,
+        consumer={**start, **given, **moves},
     )
 
 

@@ -2,8 +2,8 @@
 
 Owns the tasks; which record is next is decided by `order.py`, commits and rebalances are the
 consumer's. Invariants: a record is finished once its handler has returned, or it is among the dead
-letters, and only what is finished is committed; what is no `Exception`, as a cancellation or
-Ctrl-C, always passes.
+letters, or in the topic of retries, and only what is finished is committed; what is no `Exception`,
+as a cancellation or Ctrl-C, always passes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 from anyio.lowlevel import checkpoint
 
+from raftmq.client.dead_letters.letters import attempts_before
 from raftmq.client.network.channel import one_error
 from raftmq.client.processing.order import ProcessingOrder
-from raftmq.errors import IllegalGeneration, RaftmqError, UndecodableRecord
+from raftmq.client.processing.retry_policy import RecordFate, fate_of
+from raftmq.errors import (
+    IllegalGeneration,
+    InvalidReplicationFactor,
+    RaftmqError,
+    UndecodableRecord,
+)
 from raftmq.rpc.backoff import Backoff, Pauses
 from raftmq.words import counted
 
@@ -37,8 +44,8 @@ if TYPE_CHECKING:
 # A handler that never waits would keep the loop from heartbeats, and cancellations from showing.
 RECORDS_PER_CHECKPOINT = 20
 STOP_SECONDS = 0.05  # how late an event of `threading` may be seen
-# While the topic of dead letters cannot be written: each attempt has a time limit of its own.
-REJECT_PAUSES = Pauses(0.5, 5.0)
+# While the topic cannot be written: each attempt has a time limit of its own.
+MOVE_PAUSES = Pauses(0.5, 5.0)
 
 logger = logging.getLogger("raftmq.client")
 
@@ -50,8 +57,8 @@ class StopEvent(Protocol):
     def wait(self) -> Any: ...  # noqa: ANN401
 
 
-class Reject(Protocol):
-    """`Consumer.reject`."""
+class MoveRecord(Protocol):
+    """`Consumer.reject`, or `retry`."""
 
     async def __call__(
         self, record: AnyRecord, error: BaseException | str | None = None, *, attempts: int = 1
@@ -63,7 +70,8 @@ async def process(
     handler: Handler,
     options: ProcessOptions,
     *,
-    reject: Reject,
+    reject: MoveRecord,
+    retry: MoveRecord,
     random: Random,
     stop: StopEvent | None = None,
 ) -> None:
@@ -71,12 +79,13 @@ async def process(
 
     Args:
         reject: stores a dead letter.
+        retry: stores a record in the topic of retries.
 
     Raises:
         RaftmqError: what reading has raised.
         Exception: what the handler has raised; a note names the record.
     """
-    loop = _Loop(consumer, handler, options, reject=reject, random=random)
+    loop = _Loop(consumer, handler, options, reject=reject, retry=retry, random=random)
     consumer._in_flight_records.join(loop)
     async with consumer:
         await loop.run(stop)
@@ -91,12 +100,14 @@ class _Loop:
         handler: Handler,
         options: ProcessOptions,
         *,
-        reject: Reject,
+        reject: MoveRecord,
+        retry: MoveRecord,
         random: Random,
     ) -> None:
         self._consumer, self._handler, self._options = consumer, handler, options
-        self._reject = reject
+        self._reject, self._retry = reject, retry
         self._policy, self._random = options.policy, random
+        self._group: str = options.consumer["group"]
         self._deserializers = consumer._options.deserializers
         self._is_async = _is_async(handler)
         self._threads: anyio.CapacityLimiter | None = None
@@ -202,43 +213,51 @@ class _Loop:
     async def _handle(self, one: RecordInHand) -> None:
         error = one.failure or await self._attempt(one.record)
         if error is None or one.is_lost:  # if lost, its new owner handles it
-            self._finish(one)
-        elif self._policy is None:
-            self._end_with(one, error)
-        elif self._may_repeat(one, error):
-            seconds = self._policy.backoff.pause_seconds(one.attempts, self._random)
-            level = logging.WARNING if one.attempts == 1 else logging.INFO
-            logger.log(
-                level, "process: failed, again in %.1f s: record=%s attempt=%d reason=%r",
-                seconds, _named(one), one.attempts, error,
-            )  # fmt: skip
-            self._postpone(one, seconds=seconds)
-        elif self._policy.dead_letters:
-            await self._set_aside(one, error)
-        else:
-            self._end_with(one, error)
+            return self._finish(one)
+        match self._fate(one, error):
+            case RecordFate.IN_PLACE:
+                self._try_again(one, error)
+            case RecordFate.RETRY_TOPIC | RecordFate.DEAD_LETTER as fate:
+                await self._move(one, error, fate)
+            case RecordFate.RAISED:
+                self._end_with(one, error)
 
-    def _may_repeat(self, one: RecordInHand, error: Exception) -> bool:
+    def _fate(self, one: RecordInHand, error: Exception) -> RecordFate:
+        is_undecodable = isinstance(error, _UndecodableError)
+        return fate_of(self._policy, self._attempts(one), is_undecodable=is_undecodable)
+
+    def _attempts(self, one: RecordInHand) -> int:
+        return attempts_before(one.record, self._group) + one.attempts
+
+    def _try_again(self, one: RecordInHand, error: Exception) -> None:
         assert self._policy is not None, "no policy"
-        # What a deserializer refuses, it refuses the next time, too.
-        return one.attempts < self._policy.attempts and not isinstance(error, _UndecodableError)
-
-    async def _set_aside(self, one: RecordInHand, error: Exception) -> None:
-        cause = error.error if isinstance(error, _UndecodableError) else error
-        logger.warning(
-            "process: to the dead letters: record=%s attempts=%d reason=%r",
-            _named(one), one.attempts, cause,
+        seconds = self._policy.backoff.pause_seconds(one.attempts, self._random)
+        level = logging.WARNING if one.attempts == 1 else logging.INFO
+        logger.log(
+            level, "process: failed, again in %.1f s: record=%s attempt=%d reason=%r",
+            seconds, _named(one), one.attempts, error,
         )  # fmt: skip
-        backoff = Backoff(self._random, REJECT_PAUSES)
+        self._postpone(one, seconds=seconds)
+
+    async def _move(self, one: RecordInHand, error: Exception, fate: RecordFate) -> None:
+        cause = error.error if isinstance(error, _UndecodableError) else error
+        is_dead, attempts = fate is RecordFate.DEAD_LETTER, self._attempts(one)
+        where, move = ("dead letters", self._reject) if is_dead else ("retries", self._retry)
+        level = logging.WARNING if is_dead or attempts == 1 else logging.INFO
+        logger.log(
+            level, "process: to the %s: record=%s attempts=%d reason=%r",
+            where, _named(one), attempts, cause,
+        )  # fmt: skip
+        backoff = Backoff(self._random, MOVE_PAUSES)
         while True:
             try:
-                await self._reject(one.record, cause, attempts=one.attempts)
+                await move(one.record, cause, attempts=one.attempts)
             except IllegalGeneration:  # the partition's new owner handles it
                 return self._finish(one)
             except RaftmqError as failed:
-                if failed.definite and not failed.retriable:  # nor would the next attempt succeed
+                if _is_lasting(failed):
                     return self._end_with(one, failed)
-                logger.warning("process: no dead letter yet: record=%s %s", _named(one), failed)
+                logger.warning("process: not moved yet: record=%s %s", _named(one), failed)
                 if self._is_stopping:  # it comes again, in the next process
                     return None
                 await anyio.sleep(backoff.next_seconds())
@@ -256,7 +275,7 @@ class _Loop:
     def _end_with(self, one: RecordInHand, error: Exception) -> None:
         if isinstance(error, _UndecodableError):
             error = error.error
-        attempts = counted(one.attempts, "attempt")
+        attempts = counted(self._attempts(one), "attempt")
         error.add_note(f"{_named(one)}: not finished, after {attempts}; it comes again")
         self._end(error)
 
@@ -377,6 +396,14 @@ class _UndecodableError(Exception):
 def _is_async(handler: object) -> bool:
     # An object with `async def __call__` is one, too.
     return iscoroutinefunction(handler) or iscoroutinefunction(type(handler).__call__)
+
+
+def _is_lasting(error: RaftmqError) -> bool:
+    """Whether the next attempt to move a record would not succeed, either."""
+    # Of a topic that is to be made with as many replicas as its origin: a broker is down.
+    if isinstance(error, InvalidReplicationFactor):
+        return False
+    return error.definite and not error.retriable
 
 
 def _named(one: RecordInHand) -> str:

@@ -1,4 +1,5 @@
-"""`RetryPolicy` and `Exponential`: how often a record is handled, and the pauses between. Pure.
+"""`RetryPolicy` and `Exponential`: how often a record is handled, the pauses between, and what
+becomes of it then. Pure.
 
 Sleeps never, and draws from the Random that it is given, so that simulations repeat. Kafka has no
 counterpart; Celery: autoretry_for, retry_backoff.
@@ -7,6 +8,7 @@ counterpart; Celery: autoretry_for, retry_backoff.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 from math import isfinite
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -69,14 +71,16 @@ class Exponential:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """What becomes of a record whose handler fails.
+    """What becomes of a record with which a program fails.
 
     Attributes:
         attempts: how often a record is handled at the most, the first time included.
         backoff: the pauses between attempts.
         dead_letters: after the last attempt the record goes to the group's dead letters, and the
             program goes on; else the error is raised, and it ends.
-        in_place: the record is tried again where it stands: records with its key wait for it.
+        in_place: the record is tried again where it stands: records with its key wait for it. Else
+            it is moved to the group's topic of retries, and comes back after the pause: nothing
+            waits for it, and the order of its key is given up.
     """
 
     attempts: int = 16
@@ -105,20 +109,41 @@ def retry_policy(given: object) -> RetryPolicy | None:
     """The policy of a `retry=`; None: the first error ends it.
 
     Raises:
-        InvalidConfig: it is none, or one that asks for what is not there.
+        InvalidConfig: it is none.
     """
-    if given is None:
-        return None
+    if given is None or isinstance(given, RetryPolicy):
+        return given
     if given == IN_PLACE:
         return RetryPolicy(in_place=True)
-    if not isinstance(given, RetryPolicy):
-        expected = f'expected "{IN_PLACE}", a RetryPolicy, or None'
-        raise InvalidConfig([f"retry = {given!r}: {expected}{likely(given, [IN_PLACE])}"])
-    if not given.in_place:
-        raise InvalidConfig(
-            [
-                "retry: moving a record aside needs delayed records, which are not there yet: "
-                "in_place=True"
-            ]
-        )
-    return given
+    expected = f'expected "{IN_PLACE}", a RetryPolicy, or None'
+    raise InvalidConfig([f"retry = {given!r}: {expected}{likely(given, [IN_PLACE])}"])
+
+
+# -- Fates ----------------------------------------------------------------------------------------
+
+
+class RecordFate(Enum):
+    """What becomes of a record that has failed."""
+
+    IN_PLACE = auto()  # it is tried again where it stands
+    RETRY_TOPIC = auto()  # it is moved, and comes back
+    DEAD_LETTER = auto()  # it is set aside
+    RAISED = auto()  # its error ends the program
+
+
+def fate_of(
+    policy: RetryPolicy | None, attempts: int, *, is_undecodable: bool = False
+) -> RecordFate:
+    """What becomes of a record after so many attempts, all that it ever had.
+
+    Args:
+        is_undecodable: a deserializer has refused it, and not the handler.
+    """
+    if policy is None:
+        return RecordFate.RAISED
+    # In place the same process would refuse it again, while its key waits; moved, it may come back
+    # to one that has been repaired.
+    is_hopeless = is_undecodable and policy.in_place
+    if attempts < policy.attempts and not is_hopeless:
+        return RecordFate.IN_PLACE if policy.in_place else RecordFate.RETRY_TOPIC
+    return RecordFate.DEAD_LETTER if policy.dead_letters else RecordFate.RAISED

@@ -16,6 +16,7 @@ import anyio
 from raftmq.client.dead_letters.rejecting import PRODUCER_OPTIONS
 from raftmq.client.network.channel import one_error
 from raftmq.client.options import EXACTLY_ONCE
+from raftmq.client.processing.retry_policy import RecordFate
 from raftmq.client.transactions.offsets import member_behind
 from raftmq.client.transactions.suspects import Suspects
 from raftmq.errors import (
@@ -39,11 +40,11 @@ if TYPE_CHECKING:
     from raftmq.client.transactions.transaction import Transaction
 
     Transform: TypeAlias = Callable[[AnyBatch, Transaction[Any, Any]], Awaitable[object]]
-    OnPoison: TypeAlias = Transform | Literal["dead_letter"] | None
+    OnPoison: TypeAlias = Transform | Literal["dead_letter", "retry"] | None
 
 # A transaction takes a fraction of a second: where its process dies, readers wait so long.
 TIMEOUT_MS = 10_000
-DEAD_LETTER = "dead_letter"
+DEAD_LETTER, RETRY = "dead_letter", "retry"
 INTERVAL_MS_MAX = TIMEOUT_MS // 2  # the commit needs time, too
 # Without a batch for so long, offsets are committed alone, where reading has passed over something.
 IDLE_SECONDS = 1.0
@@ -83,11 +84,13 @@ async def exactly_once(
         on_poison: gets such a batch instead, as `transform` does: it may send it to a topic for
             dead letters. Its offsets are committed. "dead_letter": the records that fail by
             themselves go to the dead letters of the group (see `Transaction.reject`); to find
-            them, batches that fail are tried in halves.
+            them, batches that fail are tried in halves. "retry": they go to the group's topic of
+            retries (see `Transaction.retry`) as soon as they have failed by themselves once, and
+            how often is what the policy of the consumer says, not `attempts`.
 
     Raises:
-        InvalidConfig: the consumer has no group, or is no member of it (`assign`), or a number is
-            out of bounds. Definite.
+        InvalidConfig: the consumer has no group, or is no member of it (`assign`), or has no
+            policy for "retry", or a number is out of bounds. Definite.
         InvalidTransaction: the consumer commits otherwise, or has to be opened anew. Definite.
         ProducerFenced: another process has the consumer's group_instance_id. Definite.
         OutcomeUnknown: nobody can say any more what became of a commit; a consumer that is opened
@@ -99,13 +102,13 @@ async def exactly_once(
     problems = [*_bad_numbers(interval_ms, max_records, attempts), *bad_poison(on_poison)]
     if problems:
         raise InvalidConfig(problems)
-    _check_member(member_behind(consumer))
+    _check_member(member_behind(consumer), on_poison)
     options: dict[str, Any] = {
         "transactions": True,
         "delivery": EXACTLY_ONCE,
         "transaction_timeout_ms": TIMEOUT_MS,
     }
-    if on_poison == DEAD_LETTER:  # they are as large as what was read
+    if on_poison in (DEAD_LETTER, RETRY):  # they are as large as what was read
         options |= {key: PRODUCER_OPTIONS[key] for key in ("max_request_size", "buffer_memory")}
     async with mq.producer(**options) as one, mq.producer(**options) as other:
         loop = _Loop(
@@ -135,12 +138,13 @@ def _bad_numbers(interval_ms: float, max_records: int, attempts: int) -> list[st
 
 def bad_poison(given: object) -> list[str]:
     """What is wrong with `on_poison`."""
-    if given is None or given == DEAD_LETTER or callable(given):
+    if given is None or given in (DEAD_LETTER, RETRY) or callable(given):
         return []
-    return [f'on_poison = {given!r}: expected "{DEAD_LETTER}", or a function of a batch and tx']
+    expected = f'expected "{DEAD_LETTER}", "{RETRY}", or a function of a batch and tx'
+    return [f"on_poison = {given!r}: {expected}"]
 
 
-def _check_member(member: GroupConsumption) -> None:
+def _check_member(member: GroupConsumption, on_poison: OnPoison) -> None:
     """Raises InvalidConfig, InvalidTransaction; see `exactly_once`."""
     # Its commits would carry no generation: what an earlier process has asked could be carried out
     # after this one has read its offsets, and two at a time would both commit all.
@@ -154,6 +158,13 @@ def _check_member(member: GroupConsumption) -> None:
             ]
         )
     member.transaction_progress()  # raises, if it commits otherwise, or is in doubt
+    if on_poison == RETRY and not member.moves.can_retry:
+        raise InvalidConfig(
+            [
+                f'on_poison = "{RETRY}": the consumer has no policy that says when, and how often: '
+                "give it retry=raftmq.RetryPolicy()"
+            ]
+        )
 
 
 class _Turn:
@@ -202,6 +213,8 @@ class _Loop:
         self._member = member_behind(consumer)
         self._seconds, self._records_max = seconds, records_max
         self._attempts, self._on_poison, self._backoff = attempts, on_poison, backoff
+        if on_poison == RETRY:  # the policy decides how often, and not in place
+            self._attempts = 1
         self._failures: dict[tuple[str, int, int], int] = {}  # by partition and first offset
         self._suspects = Suspects()
         self._filling: anyio.CancelScope | None = None
@@ -301,8 +314,8 @@ class _Loop:
             raise _EndError from error
 
     async def _transform_one(self, batch: AnyBatch, turn: _Turn) -> None:
-        if self._on_poison == DEAD_LETTER:
-            await self._transform_or_reject(batch, turn)
+        if self._on_poison in (DEAD_LETTER, RETRY):
+            await self._transform_or_move(batch, turn)
             return
         key = _key_of(batch)
         if callable(self._on_poison) and self._failures.get(key, 0) >= self._attempts:
@@ -319,13 +332,14 @@ class _Loop:
                 raise _EndError from error
             raise
 
-    async def _transform_or_reject(self, batch: AnyBatch, turn: _Turn) -> None:
-        """Only a record that fails by itself, `attempts` times, is set aside."""
+    async def _transform_or_move(self, batch: AnyBatch, turn: _Turn) -> None:
+        """Only a record that fails by itself, `attempts` times, is moved."""
         suspect = self._suspects.find(batch)
         if suspect.failures >= self._attempts and len(batch) == 1:
+            move = turn.tx.retry if self._on_poison == RETRY else turn.tx.reject
             try:
                 (record,) = batch.raw
-                await turn.tx.reject(record, suspect.error, attempts=suspect.failures)
+                await move(record, suspect.error, attempts=suspect.failures)
             except MessageTooLarge as error:  # it would be so again
                 raise _EndError from error
             return
@@ -334,10 +348,20 @@ class _Loop:
         except (TransactionAborted, ProducerFenced):  # not the batch's fault
             raise
         except Exception as error:
+            self._check_last_attempt(batch, error)
             self._suspects.on_failed(batch, error)
             if len(batch) > 1:  # half of them is something else: no reason to wait longer
                 self._backoff.reset()
             raise
+
+    def _check_last_attempt(self, batch: AnyBatch, error: Exception) -> None:
+        """Raises _EndError: with a policy without dead letters."""
+        if self._on_poison != RETRY or len(batch) != 1:
+            return
+        (record,) = batch.raw
+        if self._member.moves.fate(record) is RecordFate.RAISED:
+            error.add_note(f"{batch.topic}-{batch.partition}, offset {record.offset}: not moved")
+            raise _EndError from error
 
     async def _commit(self, turn: _Turn) -> None:
         try:

@@ -11,13 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from raftmq.client.consumer.group_consumption import member_that_read
 from raftmq.client.consumer.record import as_sent
-from raftmq.client.dead_letters.letters import dead_letter_topic
-from raftmq.client.dead_letters.rejecting import (
-    check_record,
-    checked_headers,
-    ensure_topic,
-    no_room,
-)
+from raftmq.client.dead_letters.moves import check_record
+from raftmq.client.dead_letters.rejecting import ensure_topic, no_room
 from raftmq.client.producer.record import AsSent
 from raftmq.client.transactions.offsets import TransactionProgress
 from raftmq.client.transactions.records import TransactionPhase
@@ -34,13 +29,14 @@ from raftmq.errors import (
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import TracebackType
     from typing import TypeAlias
 
     from raftmq.client.consumer.batch import AnyBatch
     from raftmq.client.consumer.consumer import Consumer
     from raftmq.client.consumer.record import AnyRecord
+    from raftmq.client.dead_letters.moves import Move, Moves
     from raftmq.client.producer.batch import RecordMetadata
     from raftmq.client.transactions.session import TransactionSession, Verdict
 
@@ -178,7 +174,8 @@ class Transaction(TransactionSender[ValueT_contra, KeyT_contra]):
             record: as a consumer of a group has handed it out, not a copy; or the `record` of an
                 UndecodableRecord.
             error: why: an exception, or a text. Its class and first line are kept.
-            attempts: how often it was tried.
+            attempts: how often it was tried since it was read. What it was tried before it was
+                moved to the topic of retries is added.
 
         Returns:
             Topic, partition and offset of the dead letter, which counts once the transaction is
@@ -193,31 +190,77 @@ class Transaction(TransactionSender[ValueT_contra, KeyT_contra]):
                 record was given up; nothing of the transaction counts. Definite.
             RaftmqError: the topic cannot be made; nothing was sent. Definite.
         """
+        return await self._move(
+            "reject", record, lambda moves: moves.rejected(record, error, attempts=attempts)
+        )
+
+    async def retry(
+        self,
+        record: AnyRecord,
+        error: BaseException | str | None = None,
+        *,
+        attempts: int = 1,
+    ) -> RecordMetadata:
+        """Have a record tried again, later: send it to the topic of retries of the group that has
+        read it, as a part of the transaction, with a delay that the policy of its consumer decides
+        (`retry=`). After its last attempt it goes to the dead letters. So it stands there once,
+        if `commit_offsets` commits it with the same transaction, which the program still has to
+        call. See `Consumer.retry`.
+
+        Args:
+            record: as a consumer of a group has handed it out, not a copy; or the `record` of an
+                UndecodableRecord.
+            error: why: an exception, or a text. Its class and first line are kept.
+            attempts: how often it was tried since it was read. What it was tried before is added.
+
+        Returns:
+            Topic, partition and offset where it stands once the transaction is committed; offset -1
+            where `is_done`.
+
+        Raises:
+            InvalidRequest: `record` is a copy, or not of a group, or its consumer has no policy.
+                Definite.
+            InvalidTransaction: the transaction is over. Definite.
+            MessageTooLarge: with its headers it is too large for the topic. Definite.
+            TransactionAborted: the partition is another member's by now (reason "group"), or the
+                record was given up; nothing of the transaction counts. Definite.
+            RaftmqError: the topic cannot be made; nothing was sent. Definite.
+            BaseException: `error` itself, after the last attempt, where the policy has no dead
+                letters; InvalidRequest, where it is no exception. Nothing was sent.
+        """
+        return await self._move(
+            "retry", record, lambda moves: moves.retried(record, error, attempts=attempts)
+        )
+
+    async def _move(
+        self, call: str, record: AnyRecord, decide: Callable[[Moves], Move]
+    ) -> RecordMetadata:
         self._check_on()
-        check_record(record)
+        check_record(record, call)
         try:
             member = member_that_read(record)
-            headers = checked_headers(record, member.group, attempts=attempts, error=error)
+            move = decide(member.moves)
             member.commits.positions_of(record)
             if not self._is_done:
-                await ensure_topic(self._session.cluster, member.group, record.topic)
+                await ensure_topic(self._session.cluster, move, record.topic)
         except IllegalGeneration as problem:
             raise self._session.refuse(problem) from problem
-        topic, sent = dead_letter_topic(member.group), as_sent(record)
+        sent = as_sent(record)
         is_plain = self._producer._serializers is None
         value = sent.value if is_plain else AsSent(sent.value, sent.key)
         try:
             return await self.send(
-                topic,
+                move.topic,
                 value,  # type: ignore[arg-type]  # past the serializers
                 key=sent.key,  # type: ignore[arg-type]
-                headers=headers,
+                headers=move.headers,
                 tags=sent.tags,
+                delay=move.delay,
             )
         except (MessageTooLarge, TransactionAborted) as problem:
             cause = problem if isinstance(problem, MessageTooLarge) else problem.__cause__
             if isinstance(cause, MessageTooLarge):  # else the record is not what it is about
-                raise no_room(record, topic, cause) from problem
+                raise no_room(record, move.topic, cause) from problem
             raise
 
     # -- its end ---------------------------------------------------------------------------

@@ -67,10 +67,18 @@ def test_a_list(here: Here) -> None:
     ]
     assert set(rows[0]) == {
         "name", "topic_id", "partitions", "replication_factor", "under_replicated", "leaderless",
-        "records", "bytes", "replica_bytes",
+        "records", "bytes", "replica_bytes", "internal",
     }  # fmt: skip
     sizes = [(row["records"], row["bytes"], row["replica_bytes"]) for row in rows]
     assert sizes == [(None, None, None), (7, 70, None)]  # there is no broker 2
+
+
+def test_topics_of_raftmq_itself(here: Here) -> None:
+    """Dead letters and retries of groups are marked for programs (A12.4, A12.5)."""
+    for name in ("__dead.billing", "__retry.billing", "_mine"):
+        here.bureau.world.add_topic(name, 1)
+    rows = [json.loads(line) for line in here.run("list -o json").stdout.splitlines()]
+    assert [row["name"] for row in rows if row["internal"]] == ["__dead.billing", "__retry.billing"]
 
 
 def test_a_list_at_a_narrow_terminal(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from raftmq.wire.batch.header import (
     read_header,
 )
 from raftmq.wire.batch.records import RecordBatch, encode_fence
-from raftmq.wire.messages.fetch import AbortedTransaction, Diverging
+from raftmq.wire.messages.fetch import AbortedTransaction, Diverging, LeftOutRange
 from tests.unit.client.sequences import NamedState, place_of, state_of_name
 from tests.unit.client.transactions_in_logs import aborted_in, last_stable_offset
 
@@ -132,16 +132,27 @@ class Partition:
         return state
 
     def read(self, offset: int, bytes_max: int = 1 << 30, *, isolation: int = 0) -> bytes:
-        """Whole batches, and the first one in any case."""
+        """Whole batches, and the first one in any case; none that is scheduled."""
+        return self.read_with_gaps(offset, bytes_max, isolation=isolation)[0]
+
+    def read_with_gaps(
+        self, offset: int, bytes_max: int = 1 << 30, *, isolation: int = 0
+    ) -> tuple[bytes, tuple[LeftOutRange, ...]]:
+        """And what is hidden from a reader among them."""
         found, end = b"", self.end_for(isolation)
+        hidden: list[LeftOutRange] = []
         for base_offset, end_offset, data in self.batches:
             if base_offset >= end:
                 break
+            header = read_header(data)
+            if end_offset > offset and header.is_scheduled:
+                hidden.append(LeftOutRange(base_offset, end_offset, header.leader_epoch))
+                continue
             if end_offset > offset and found and len(found) + len(data) > bytes_max:
                 break
             if end_offset > offset:
                 found += data
-        return found
+        return found, tuple(hidden)
 
     def truncate(self, offset: int) -> None:
         """Lose what is at `offset` and later; a batch begins there."""

@@ -15,6 +15,7 @@ from raftmq.wire.messages.producers import FenceProducerReply, PartitionFenced
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from raftmq.wire.messages.fetch import LeftOutRange
     from raftmq.wire.messages.producers import FenceProducer
     from tests.unit.client.world import World
 
@@ -50,6 +51,7 @@ def fetched(
     data: bytes = b"",
     diverging: Diverging | None = None,
     isolation: int = 0,
+    left_out: tuple[LeftOutRange, ...] = (),
 ) -> Reply:
     partition = world.find(wanted.topic_id, wanted.partition)
     found = PartitionFetched(
@@ -62,6 +64,7 @@ def fetched(
         diverging=diverging,
         last_stable_offset=partition.end_for(isolation) if partition else -1,
         aborted=partition.aborted(isolation, data) if partition else (),
+        left_out=left_out,
         **world.hint(wanted),
     )
     return Reply(FetchReply(partitions=(found,)), (data,) if data else ())

@@ -1,4 +1,4 @@
-"""How often a record is tried, and the pauses between (A12.4)."""
+"""How often a record is tried, the pauses between, and what becomes of it then (A12.4, A12.5)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 import raftmq
-from raftmq.client.processing.retry_policy import retry_policy
+from raftmq.client.processing.retry_policy import RecordFate, fate_of, retry_policy
 from raftmq.errors import InvalidConfig
 
 IN_PLACE = raftmq.RetryPolicy(in_place=True)
@@ -43,12 +43,13 @@ def test_in_place() -> None:
     assert retry_policy("in_place") == IN_PLACE
     assert retry_policy(IN_PLACE) is IN_PLACE
     assert retry_policy(None) is None
+    moving = raftmq.RetryPolicy()
+    assert retry_policy(moving) is moving
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (raftmq.RetryPolicy(), "delayed records, which are not there yet: in_place=True"),
         ("inplace", r"did you mean 'in_place'\?"),
         (3, "retry = 3: expected"),
     ],
@@ -70,3 +71,37 @@ def test_bad_numbers() -> None:
     with pytest.raises(InvalidConfig) as caught:
         raftmq.RetryPolicy(attempts=True, backoff=5, dead_letters=1, in_place=None)  # type: ignore[arg-type]
     assert len(caught.value.problems) == 4
+
+
+def policy(*, in_place: bool, dead_letters: bool = True) -> raftmq.RetryPolicy:
+    return raftmq.RetryPolicy(attempts=3, in_place=in_place, dead_letters=dead_letters)
+
+
+@pytest.mark.parametrize(
+    ("given", "fates"),
+    [
+        (None, [RecordFate.RAISED] * 4),
+        (policy(in_place=True), [RecordFate.IN_PLACE] * 2 + [RecordFate.DEAD_LETTER] * 2),
+        (policy(in_place=False), [RecordFate.RETRY_TOPIC] * 2 + [RecordFate.DEAD_LETTER] * 2),
+        (
+            policy(in_place=True, dead_letters=False),
+            [RecordFate.IN_PLACE] * 2 + [RecordFate.RAISED] * 2,
+        ),
+        (
+            policy(in_place=False, dead_letters=False),
+            [RecordFate.RETRY_TOPIC] * 2 + [RecordFate.RAISED] * 2,
+        ),
+    ],
+)
+def test_fates(given: raftmq.RetryPolicy | None, fates: list[RecordFate]) -> None:
+    """By the attempts that it has had; more than the policy has, too, as it may have changed."""
+    assert [fate_of(given, attempts) for attempts in range(1, 5)] == fates
+
+
+def test_what_a_deserializer_refuses() -> None:
+    """In place it would be refused again; moved, it takes the way of an exception."""
+    assert fate_of(policy(in_place=True), 1, is_undecodable=True) is RecordFate.DEAD_LETTER
+    stern = policy(in_place=True, dead_letters=False)
+    assert fate_of(stern, 1, is_undecodable=True) is RecordFate.RAISED
+    assert fate_of(policy(in_place=False), 2, is_undecodable=True) is RecordFate.RETRY_TOPIC
+    assert fate_of(policy(in_place=False), 3, is_undecodable=True) is RecordFate.DEAD_LETTER

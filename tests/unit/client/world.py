@@ -190,7 +190,7 @@ class Broker:
         while True:
             reply = self._read(body)
             is_told = bool(reply.payload) or any(
-                one.error or one.diverging
+                one.error or one.diverging or one.left_out
                 for one in reply.body.partitions  # type: ignore[union-attr]
             )
             if is_told or trio.current_time() >= deadline:
@@ -225,8 +225,10 @@ class Broker:
             return fetched(self.world, wanted, diverging=diverging)
         if not partition.log_start_offset <= wanted.fetch_offset <= partition.end_offset:
             return fetched(self.world, wanted, ErrorCode.OFFSET_OUT_OF_RANGE)
-        data = partition.read(wanted.fetch_offset, bytes_max, isolation=isolation)
-        return fetched(self.world, wanted, data=data, isolation=isolation)
+        data, left_out = partition.read_with_gaps(
+            wanted.fetch_offset, bytes_max, isolation=isolation
+        )
+        return fetched(self.world, wanted, data=data, isolation=isolation, left_out=left_out)
 
     def _take_turn(
         self, steps: list[Step], carry_out: Callable[[], Reply], refuse: Callable[..., Reply]

@@ -1,4 +1,6 @@
-"""Names of topics of dead letters, and headers that are read as they were written (A12.5)."""
+"""Names of topics of dead letters and retries, and headers that are read as they were written
+(A12.4, A12.5).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from raftmq.client.dead_letters.letters import (
     HEADER_PREFIX,
     REDRIVE_PREFIX,
     Origin,
+    attempts_before,
     dead_letter_topic,
     error_text,
     group_part,
@@ -22,6 +25,7 @@ from raftmq.client.dead_letters.letters import (
     plain_headers,
     read_letter,
     redriven_headers,
+    retry_topic,
 )
 from raftmq.model import GROUP_CHARS_MAX
 from raftmq.topic_config import topic_name_problem
@@ -34,7 +38,8 @@ def test_every_group_has_a_topic(group: str) -> None:
     """Whose name is allowed, and is the group's own where that is."""
     topic = dead_letter_topic(group)
     assert topic.startswith("__dead.")
-    assert topic_name_problem(topic) == ""
+    assert topic_name_problem(topic) == topic_name_problem(retry_topic(group)) == ""
+    assert retry_topic(group).removeprefix("__retry.") == topic.removeprefix("__dead.")
     if topic_name_problem(f"{REDRIVE_PREFIX}{group}") == "":
         assert topic == f"__dead.{group}"
     assert len(REDRIVE_PREFIX + group_part(group)) <= GROUP_CHARS_MAX
@@ -108,9 +113,25 @@ def test_a_record_that_was_moved_before_keeps_its_origin() -> None:
     assert read_letter(letter_headers(moved, "g", attempts=3, error="")).origin == Origin(
         "orders", 3, 1042, 1_764_364_800_000
     )
+    assert moved.origin == RECORD.origin == Origin("orders", 3, 1042, 1_764_364_800_000)
     copied = ConsumerRecord("copies", 0, 5, 0, None, None, headers)
+    assert copied.origin == Origin("copies", 0, 5, 0)
     found = read_letter(letter_headers(copied, "g", attempts=3, error="")).origin
     assert found == Origin("copies", 0, 5, 0)
+
+
+def test_attempts_count_on() -> None:
+    """In the group's own topic of retries, and nowhere else: elsewhere the header tells of another
+    group, or of an earlier life."""
+    headers = letter_headers(RECORD, "billing", attempts=2, error="")
+
+    def before(topic: str, headers: object = headers) -> int:
+        return attempts_before(ConsumerRecord(topic, 0, 5, 0, None, None, headers), "billing")  # type: ignore[arg-type]
+
+    assert before("__retry.billing") == 2
+    assert before("__retry.billing", ()) == 0
+    assert before("__retry.billing", (("raftmq.attempts", b"-7"),)) == 0
+    assert before("__retry.others") == before("__dead.billing") == before("orders") == 0
 
 
 @given(st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=40)), max_size=5))

@@ -13,29 +13,37 @@ import trio
 
 from raftmq.client.client import Client
 from raftmq.client.dead_letters.letters import read_letter
+from raftmq.metadata.commands import FeatureLevel
 from raftmq.wire.batch.records import RecordBatch
 from tests.simulation.client_network import ClientNetwork
 from tests.unit.client.administration.bureau import Bureau
 from tests.unit.client.group.grouped import GROUP, MEMBER, grouped, until
 from tests.unit.client.producer.shell import NOW_MS
+from tests.unit.client.scheduler import deliver_due
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from raftmq.client.consumer.record import ConsumerRecord
     from tests.unit.client.group.grouped import Grouped
+    from tests.unit.client.world import World
 
-DEAD = f"__dead.{GROUP}"
+DEAD, RETRY = f"__dead.{GROUP}", f"__retry.{GROUP}"
+
+
+def now_ms() -> int:
+    return NOW_MS + int(trio.current_time() * 1000)
 
 
 class Mill:
     """Attributes:
+    bureau: makes topics.
     handled: values in the order in which a handler has returned from them.
     begun: values in the order in which a handler got them, as often as it did.
     """
 
-    def __init__(self, here: Grouped) -> None:
-        self.here = here
+    def __init__(self, here: Grouped, bureau: Bureau) -> None:
+        self.here, self.bureau = here, bureau
         self.handled: list[str] = []
         self.begun: list[str] = []
 
@@ -44,7 +52,7 @@ class Mill:
         addresses = [broker.address for broker in self.here.world.brokers.values()]
         network = ClientNetwork(self.here.world.network.node(name))
         seed = Random(name)
-        async with Client(addresses, network=network, random=seed, now_ms=lambda: NOW_MS) as mq:
+        async with Client(addresses, network=network, random=seed, now_ms=now_ms) as mq:
             yield mq
 
     async def send(self, *values: str, partition: int = 0, key: Any = None) -> None:
@@ -93,10 +101,15 @@ class Mill:
 
 
 @asynccontextmanager
-async def mill(partitions: int = 1) -> AsyncIterator[Mill]:
-    prepare: Callable[[Any], Any] = Bureau
-    async with grouped(partitions, prepare=prepare) as here:
-        yield Mill(here)
+async def mill(partitions: int = 1, *, level: int = FeatureLevel.FIRST) -> AsyncIterator[Mill]:
+    bureaus: list[Bureau] = []
+
+    def prepare(world: World) -> None:
+        bureaus.append(Bureau(world))
+
+    async with grouped(partitions, prepare=prepare, level=level) as here:
+        here.nursery.start_soon(deliver_due, here.world, NOW_MS)
+        yield Mill(here, bureaus[0])
 
 
 def numbers(count: int, start: int = 0) -> list[str]:

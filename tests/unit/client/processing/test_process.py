@@ -494,7 +494,6 @@ async def test_lost_while_it_is_handled(autojump_clock: MockClock) -> None:
         ({"group": None}, "process needs a group"),
         ({"concurrency": 0}, "concurrency = 0: expected a whole number from 1"),
         ({"concurrency": 8, "max_in_hand": 15}, "from 16 to 1000000: twice `concurrency`"),
-        ({"retry": raftmq.RetryPolicy()}, "in_place=True"),
         ({"stop": 5}, "stop = 5: expected an event"),
     ],
 )

@@ -100,7 +100,8 @@ class Plant(NamedTuple):
 
 
 @asynccontextmanager
-async def plant() -> AsyncIterator[Plant]:
+async def plant(**options: Any) -> AsyncIterator[Plant]:
+    """`options`: more of the consumer."""
     coordinator = Coordinator()
     bureaus: list[Bureau] = []
 
@@ -112,7 +113,8 @@ async def plant() -> AsyncIterator[Plant]:
         addresses = [broker.address for broker in here.world.brokers.values()]
         network = ClientNetwork(here.world.network.node("program"))
         client = Client(addresses, network=network, random=Random(1), now_ms=lambda: NOW_MS)
-        async with client, here.consumer("program", delivery="exactly_once") as consumer:
+        given = {"delivery": "exactly_once", **options}
+        async with client, here.consumer("program", **given) as consumer:
             yield Plant(here, coordinator, client, consumer, bureaus[0])
 
 
