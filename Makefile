@@ -156,6 +156,7 @@ soak: $(STAMP)  ## The same tests with large counts, for before a release (root)
 	$(BIN)/python -m tests.powercut.quorum --cycles 60
 	$(BIN)/python -m tests.simulation.brokers --seeds 500
 	$(BIN)/python -m tests.simulation.transacting --seeds 300
+	$(BIN)/python -m tests.simulation.scheduling --seeds 300
 	$(BIN)/python -m tests.jepsen_like.planted_runs
 	$(BIN)/python jepsen-like suite --level 2
 	$(BIN)/pytest -m soak --hypothesis-profile soak

@@ -27,7 +27,8 @@ class ScheduleFaults:
         self._injector, self._random = injector, injector.random
         self._crashes = CrashFaults(world, injector)
         self.faults = by_name(
-            self.wrong_clock, self.kill_due, self.depose_due, self.cold_disk, self.rotten_list
+            self.wrong_clock, self.clock_back, self.kill_due, self.depose_due, self.cold_disk,
+            self.rotten_list,
         )  # fmt: skip
 
     async def wrong_clock(self) -> None:
@@ -38,6 +39,20 @@ class ScheduleFaults:
         self._injector.struck("wrong_clock", f"{host.name} {host.clock_ahead_ms}")
         await self._injector.wait(1.0, 8.0)
         host.clock_ahead_ms = 0
+
+    async def clock_back(self) -> None:
+        """It is ahead when originals are taken, and right again until they are read."""
+        leader = await self._delivering()
+        if leader is None:
+            return
+        self._injector.struck("clock_back", leader.name)
+        disk, before = leader.disk, leader.disk_seconds
+        disk.cold, leader.disk_seconds = True, (0.1, 0.3)
+        leader.clock_ahead_ms = self._random.choice((500, 3_000, 10_000))
+        await trio.sleep(self._random.uniform(0.05, 0.5))
+        leader.clock_ahead_ms = 0
+        await self._injector.wait(0.3, 1.0)
+        disk.cold, leader.disk_seconds = False, before
 
     async def kill_due(self) -> None:
         """A leader dies that has deliveries in hand, or in its log and not committed."""

@@ -14,10 +14,12 @@ from raftmq.wire.batch.records import RecordBatch
 from tests.log_reading import read_slice
 from tests.simulation.brokers.hosts import NAME
 from tests.simulation.brokers.ledger import Spot
-from tests.simulation.raft.checks import demand
+from tests.simulation.raft.checks import Violation, demand
 from tests.simulation.scheduling.committed_log import CommittedLog
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from raftmq.partition.replica_environment import PartitionKey
     from raftmq.partition.storage.log import PartitionLog
     from tests.simulation.brokers.world import World
@@ -29,12 +31,14 @@ class Observer:
     """Attributes:
     logs: what was committed, by partition.
     late_ms: by how much each delivery was late, by its leader's clock.
+    violation: the first one; brokers, in whose turns it is raised, may make something else of it.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.logs: dict[Spot, CommittedLog] = {}
         self.late_ms: list[int] = []
+        self.violation: Violation | None = None
 
     def new_replica(self, *given: object, **how: object) -> Replica:
         """In place of `Replica`."""
@@ -93,6 +97,17 @@ class Observer:
                 self.late_ms.append(late)
 
 
+def _told(look: Callable[[_Watcher], None]) -> Callable[[_Watcher, PartitionKey], None]:
+    def looks(self: _Watcher, _key: PartitionKey) -> None:
+        try:
+            look(self)
+        except Violation as error:
+            self._observer.violation = self._observer.violation or error
+            raise
+
+    return looks
+
+
 class _Watcher:
     """Of one replica."""
 
@@ -101,7 +116,8 @@ class _Watcher:
         self._epoch, self._end = -1, 0
         self._start = replica.log.log_start_offset
 
-    def on_append(self, _key: PartitionKey) -> None:
+    @_told
+    def on_append(self) -> None:
         replica = self._replica
         assert replica.leader is not None, "it has appended"
         log, epoch = replica.log, replica.leader.leader_epoch
@@ -110,11 +126,13 @@ class _Watcher:
         self._observer.on_appended(replica, max(self._end, log.log_start_offset))
         self._end = log.log_end_offset
 
-    def on_high_watermark(self, _key: PartitionKey) -> None:
+    @_told
+    def on_high_watermark(self) -> None:
         if self._replica.leader is not None:
             self._observer.on_committed(self._replica)
 
-    def on_news(self, _key: PartitionKey) -> None:
+    @_told
+    def on_news(self) -> None:
         """Perhaps that the log starts later."""
         log, before = self._replica.log, self._start
         self._start = log.log_start_offset

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from raftmq.broker.replication import scheduled_delivery
+from raftmq.partition.storage import directory
 from tests.simulation.brokers.group_plan import GROUP_KINDS
 from tests.simulation.brokers.plan import RETENTIONS, draw_plan, draw_topic
 from tests.simulation.brokers.task_plan import TASK_KINDS
@@ -23,13 +24,16 @@ if TYPE_CHECKING:
 
     from tests.simulation.brokers.plan import Plan
 
-SCHEDULE_KINDS = ("wrong_clock", "kill_due", "depose_due", "cold_disk", "rotten_list")
+SCHEDULE_KINDS = (
+    "wrong_clock", "clock_back", "kill_due", "depose_due", "cold_disk", "rotten_list",
+)  # fmt: skip
 UNFIT_KINDS = frozenset({"churn", "recreate", *GROUP_KINDS, *TASK_KINDS})
 RETENTION_SHARE = 0.5
 # From, to, in seconds; and beyond all faults.
 DELAYS = ((-5.0, 0.0), (0.0, 0.5), (0.2, 3.0), (0.2, 3.0), (2.0, 8.0))
 BEYOND_SECONDS = 6.0
 CARRY_SECONDS = 1.0
+CHECKPOINT_SECONDS = 1.0  # lists of closed segments are written with each
 
 
 class SchedulingPlan(NamedTuple):
@@ -97,4 +101,5 @@ def tuned() -> Iterator[None]:
     """Times that nothing promises, short enough for a short world."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheduled_delivery, "CARRY_SECONDS", CARRY_SECONDS)
+        patch.setattr(directory, "CHECKPOINT_INTERVAL", CHECKPOINT_SECONDS)
         yield

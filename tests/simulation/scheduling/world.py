@@ -131,6 +131,15 @@ class SchedulingWorld(World):
 
     # The acts
 
+    def play(self) -> None:
+        """What breaks within a turn of a broker is told as it is, not as the broker tells it."""
+        try:
+            super().play()
+        except Exception:
+            if self.observer.violation is not None:
+                raise self.observer.violation from None
+            raise
+
     async def _begin(self) -> None:
         await super()._begin()
         self.nursery.start_soon(self._watch_pending)
@@ -142,6 +151,8 @@ class SchedulingWorld(World):
 
     def _judge_kept(self) -> None:
         """No replica has deleted what is not settled."""
+        if self.observer.violation is not None:
+            raise self.observer.violation
         for spot, log in self.observer.logs.items():
             pending = [seen for seen in log.unsettled() if seen.end_offset <= log.end_offset]
             for name, replica in replicas_of(self, spot).items() if pending else ():
