@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def check(account: Account) -> list[Finding]:
     found = Findings("aborted-read")
     for key in account.keys.values():
-        for send in key.sends:
+        for send in (*key.sends, *key.scheduled):
             _check_send(key, send, found)
     return [found.finding()]
 

@@ -25,6 +25,7 @@ from jepsen_like.checkers.columns import (
 )
 from jepsen_like.checkers.group_account import GroupAccount
 from jepsen_like.checkers.looks import Looks
+from jepsen_like.checkers.schedule_account import ScheduleAccount
 from jepsen_like.checkers.transaction_account import OF_TRANSACTIONS, TransactionAccount
 from jepsen_like.history.event import NAMED_SEND, NEMESIS, BadHistory, Event, Type
 
@@ -52,6 +53,7 @@ class Account:
     replica_count: how many nodes keep each key; 0: it was not recorded.
     groups: what consumer groups did.
     transactions: what producers with transactions did, and what became of it.
+    schedule: what was to be delivered later.
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
@@ -66,6 +68,7 @@ class Account:
         self.looks = Looks()
         self.groups = GroupAccount(self._taken)
         self.transactions = TransactionAccount(self.keys)
+        self.schedule = ScheduleAccount(self.keys, self.transactions.times)
         self.replica_count = 0
         self.polled_count = 0
         self._open: dict[Process, Event] = {}
@@ -77,6 +80,7 @@ class Account:
             "assign": self._assigned,
             "watermark": self._watermark,
             "behind": self._behind,
+            "cancel": self.schedule.on_cancel,
             **dict.fromkeys(REGISTERS, self._register),
         }
         self._told: dict[str, Callable[[Event], None]] = {
@@ -108,6 +112,7 @@ class Account:
                 whole = {node: replica.in_sync() for node, replica in account.replicas.items()}
                 account.replicas = whole
         self.transactions.end(self.phases, self.behind)
+        self.schedule.end()
 
     def _take(self, event: Event) -> None:
         self.transactions.times.append(event.time)
@@ -147,7 +152,9 @@ class Account:
             if "tx" in asked:
                 self.transactions.on_send(event, send)
             self._sends[event.process] = send
-            self._key(asked["key"]).sends.append(send)
+            send.due = asked.get("due")
+            key = self._key(asked["key"])
+            (key.sends if send.due is None else key.scheduled).append(send)
         elif event.f == "assign":
             self._sessions[event.process] = Session(event.process)
         elif event.f in OF_TRANSACTIONS:
@@ -180,6 +187,8 @@ class Account:
         self.outcomes[_counted_as(began), Type.INFO] += 1
         if began.f in REGISTERS:
             self.registers.append((began, None))
+        elif began.f == "cancel":
+            self.schedule.on_cancel(began, None)
 
     def _sent(self, _: Event, event: Event) -> None:
         send = self._sends.pop(event.process)
@@ -201,6 +210,7 @@ class Account:
         else:
             session = self._session(event.process)
         self.transactions.on_poll(began, event)
+        self.schedule.on_poll(event)
         for key, records in value.get("records", ()):
             if records:
                 offsets, values = zip(*records, strict=True)
@@ -232,6 +242,7 @@ class Account:
         self._sessions[event.process] = Session(event.process, keys, is_committed)
         if "final" in self.phases and keys:
             self.final_keys |= keys
+            self.schedule.on_last_reader(event, keys)
             self.transactions.final_keys |= keys if is_committed else frozenset()
 
     def _session(self, process: Process) -> Session:
@@ -256,6 +267,7 @@ class Account:
     # -- the rest --------------------------------------------------------------------------
 
     def _fault(self, event: Event) -> None:
+        self.schedule.on_fault(event)
         if event.type is Type.INVOKE:
             self.faults[event.f] += 1
             self.transactions.on_fault(event)
@@ -275,6 +287,7 @@ class Account:
             value.get("damage", ()),
             value.get("transactional", ()),
             value.get("markers", ()),
+            value.get("scheduled", ()),
         )
 
     def _leads(self, event: Event) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from jepsen_like.checkers.columns import NOT_SEEN
 from jepsen_like.checkers.rerun_duplicates import finished_count
+from jepsen_like.checkers.schedule_lateness import cancelled_count, delivered_count
 from jepsen_like.checkers.transaction_account import OF_TRANSACTIONS
 from jepsen_like.checkers.transaction_activity import TransactionCounts, counts
 from jepsen_like.history.event import NAMED_SEND, Type
@@ -40,6 +41,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
         faults_min: that began.
         generations_min: of each consumer group; each must have committed something, too.
         finished_min: generations of producers with names.
+        deliveries_min, cancels_min: scheduled records that readers got; that were cancelled.
         transactions: what producers with transactions must have done.
         allowed: names of findings that are only reported.
         is_to_end: clients sent and polled until the end; then everything was read once more, and
@@ -52,6 +54,8 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     faults_min: int = 0
     generations_min: int = 0
     finished_min: int = 0
+    deliveries_min: int = 0
+    cancels_min: int = 0
     transactions: TransactionCounts = TransactionCounts()
     allowed: frozenset[str] = frozenset()
     is_to_end: bool = False
@@ -80,6 +84,7 @@ def _reasons(account: Account, demands: Demands) -> Iterator[str]:
     yield from _idle_groups(account, demands)
     if (finished := finished_count(account)) < demands.finished_min:
         yield f"{finished} generations of names were finished, {demands.finished_min} are wanted"
+    yield from _few_scheduled(account, demands)
     if account.transactions or demands.transactions != TransactionCounts():
         yield from counts(account).few(demands.transactions)
     if behind := sorted(
@@ -100,6 +105,13 @@ def _idle_groups(account: Account, demands: Demands) -> Iterator[str]:
         if len(group.generations) < wanted:
             count = len(group.generations)
             yield f"group {group.name!r} had {count} generations, {wanted} are wanted"
+
+
+def _few_scheduled(account: Account, demands: Demands) -> Iterator[str]:
+    if (delivered := delivered_count(account)) < demands.deliveries_min:
+        yield f"{delivered} scheduled records came, {demands.deliveries_min} are wanted"
+    if (cancelled := cancelled_count(account)) < demands.cancels_min:
+        yield f"{cancelled} were cancelled, {demands.cancels_min} are wanted"
 
 
 def _last_end(account: Account, key: str) -> int:

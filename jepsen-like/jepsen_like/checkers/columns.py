@@ -31,6 +31,7 @@ class Send:
     is_idempotent: each value is in the log once at most, for any outcome.
     label: name and generation, where other runs may send the same values.
     transaction: its number; outside of any: None. Readers may rightly never get such values.
+    due: when its values are to be delivered, in seconds since the run began; None: at once.
     """
 
     process: Process
@@ -45,6 +46,7 @@ class Send:
     is_idempotent: bool = False
     label: tuple[str, int] | None = None
     transaction: int | None = None
+    due: float | None = None
 
     @property
     def is_for_all(self) -> bool:
@@ -108,6 +110,7 @@ class Replica(NamedTuple):
     Attributes:
         transactional: base offset, producer id and epoch of each batch in a transaction.
         markers: offset, producer id, epoch, and whether it commits, of each end of one.
+        scheduled: base offset and values of batches that readers do not get; None among `batches`.
     """
 
     node: int
@@ -118,6 +121,7 @@ class Replica(NamedTuple):
     damage: Sequence[str] = ()
     transactional: Sequence[tuple[int, int, int]] = ()
     markers: Sequence[tuple[int, int, int, bool]] = ()
+    scheduled: Sequence[tuple[int, list[Value]]] = ()
 
     @property
     def log_end(self) -> int:
@@ -126,6 +130,10 @@ class Replica(NamedTuple):
     def in_sync(self) -> Replica:
         """The same with all of it committed, as the high watermark on disk may be an older one."""
         return self._replace(high_watermark=max(self.high_watermark, self.log_end))
+
+    @property
+    def hidden_values(self) -> set[Value]:
+        return set(chain.from_iterable(values for _, values in self.scheduled))
 
     def offsets(self) -> Iterator[int]:
         return chain.from_iterable(range(b[0], b[0] + len(b[3])) for b in self.batches)
@@ -144,6 +152,7 @@ class KeyAccount:
 
     Attributes:
         sends: in the order in which they were invoked.
+        scheduled: sends of values that are to be delivered later; not among `sends`.
         reads: in the order in which they were completed.
         replicas: by node.
         acknowledged: values sent with acks=all, and their offset where it is known.
@@ -157,6 +166,7 @@ class KeyAccount:
 
     key: str
     sends: list[Send] = field(default_factory=list)
+    scheduled: list[Send] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     replicas: dict[int, Replica] = field(default_factory=dict)
     watermarks: list[Watermark] = field(default_factory=list)

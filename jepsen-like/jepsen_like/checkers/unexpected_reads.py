@@ -25,7 +25,8 @@ def check(account: Account) -> list[Finding]:
 
 
 def _unexpected(key: KeyAccount) -> set[Value]:
-    attempted = set(chain.from_iterable(send.values for send in key.sends))
+    sends = chain(key.sends, key.scheduled)
+    attempted = set(chain.from_iterable(send.values for send in sends))
     kept = key.read_values | key.kept_values if key.kept_values else key.read_values
     return {value for value in kept - attempted if value is not None}
 

@@ -31,6 +31,9 @@ from jepsen_like.checkers import (
     poll_order,
     replica_agreement,
     rerun_duplicates,
+    schedule_deliveries,
+    schedule_lateness,
+    schedule_order,
     send_order,
     transaction_activity,
     transaction_cycles,
@@ -67,6 +70,7 @@ TRANSACTION_CHECKS = (
     transaction_cycles.check,
     transaction_stuck.check,
 )
+SCHEDULE_CHECKS = (schedule_deliveries.check, schedule_order.check)
 CHECKS = (
     inconsistent_offsets.check,
     lost_writes.check,
@@ -84,6 +88,7 @@ CHECKS = (
     poll_order.check,
     *GROUP_CHECKS,
     *TRANSACTION_CHECKS,
+    *SCHEDULE_CHECKS,
 )
 DEFAULT_DEMANDS = Demands()
 # Names of findings that only consumer groups can bring.
@@ -96,6 +101,12 @@ OF_TRANSACTIONS = (  # the same of producers with transactions
     "torn-transaction", "lost-transaction", "lost-transaction-offset", "duplicate-effect",
     "version-twice", "zombie-write", "zombie-end", "aborted-transaction-read", "precommitted-read",
     "circular-reads", "transaction-skip", "transaction-order", "stuck-transaction",
+)  # fmt: skip
+
+
+OF_SCHEDULES = (  # the same of records that are to be delivered later
+    "lost-scheduled", "undelivered", "delivered-twice", "cancelled-delivery", "early-delivery",
+    "due-order",
 )  # fmt: skip
 
 
@@ -174,12 +185,17 @@ def _not_judged(account: Account) -> list[str]:
         not_judged.append(f"{', '.join(OF_GROUPS)}: there was no consumer group")
     if not any(rerun_duplicates.runs(account)):
         not_judged.append(f"{', '.join(OF_NAMES)}: nobody sent under a name")
+    if not account.schedule.scheduled:
+        not_judged.append(f"{', '.join(OF_SCHEDULES)}: nobody scheduled a record")
+    elif account.schedule.has_disk_faults:
+        not_judged.append("due-order: disks were at fault")
     if not account.transactions:
         not_judged.append(f"{', '.join(OF_TRANSACTIONS)}: nobody used a transaction")
     else:
         not_judged += _unseen_of_transactions(account)
     if not account.keys:
-        others = ("not-linearizable", "not-healed", *OF_GROUPS, *OF_NAMES, *OF_TRANSACTIONS)
+        of_others = (*OF_GROUPS, *OF_NAMES, *OF_TRANSACTIONS, *OF_SCHEDULES)
+        others = {"not-linearizable", "not-healed", *of_others}
         names = [name for name in NAMES if name not in others]
         return [*not_judged, f"{', '.join(names)}: nobody sent or read a record"]
     if not account.final_keys:
@@ -210,6 +226,7 @@ def _figures(account: Account) -> dict[str, int]:
         **_group_figures(account),
         **_name_figures(account),
         **_transaction_figures(account),
+        **schedule_lateness.figures(account),
         **outcomes,
         **faults,
     }

@@ -12,10 +12,15 @@ What `value` holds, by `f` (keys are names of partitions, values are unique per 
                "is_idempotent": however often it was sent, and however it ended, a value stands
                there once at most. "name", "generation": one run of a producer with a name, and all
                rows that this generation has in this key: ok once its block has ended without an
-               error; others may send the same values, before, beside and after it
+               error; others may send the same values, before, beside and after it.
+               "due": its values are to be delivered then, at other offsets than these; in seconds
+               since the run began, as all times
+    cancel     {"key", "value", "offset"}: what was sent with "due" is not to be delivered; ok: it
+               certainly is not; fail: it was not cancelled by this, {"why"}
     assign     {"keys": [...], "from": "beginning" | "end"}: what this process reads from now on
     poll       completed {"records": [[key, [[offset, value], ...]], ...],
-               "high_watermarks": [[key, offset], ...]}
+               "high_watermarks": [[key, offset], ...]}; and of scheduled records "delivered":
+               [[key, [[offset, due, delivered at], ...]], ...], as the records say
     watermark  completed {"key", "epoch", "high_watermark"}: as the leader of that epoch says
     crash      always info; the process begins anew, under another number
     behind     always info: {"keys": [[key, position, end], ...]}: what one of the last readers did
@@ -29,7 +34,8 @@ What `value` holds, by `f` (keys are names of partitions, values are unique per 
     leads      process "node", node n, info: {"key", "epoch"}: it says that it leads
     replica    process "node", node n, ok: {"key", "log_start", "high_watermark",
                "batches": [[base_offset, epoch, crc, [value, ...]], ...]}: a log at the end; and
-               "damage": [what is wrong with its bytes, ...] where something is
+               "damage": [what is wrong with its bytes, ...] where something is; "scheduled":
+               [[base_offset, [value, ...]], ...]: of batches that readers do not get
     group      process "watch", ok: {"group", "keys": [...], "commit": "batch" | "record" |
                "manual" | "before"}: a consumer group that reads all of these from the beginning
     phase      process "run", info: "load", "faults", "heal", "final", "end"

@@ -95,9 +95,9 @@ def acknowledged_offsets(operation: Operation) -> list[int]:
 
 
 def is_full_send(operation: Operation) -> bool:
-    """Whether all replicas in sync had to have it before the answer."""
+    """Whether all replicas in sync had to have it before the answer, and readers get it then."""
     asked = operation.value or operation.asked or {}
-    return operation.f == SEND and asked.get("acks") == ACKS_ALL
+    return operation.f == SEND and "due" not in asked and asked.get("acks") == ACKS_ALL
 
 
 def polled_records(operation: Operation) -> Iterator[tuple[str, list[int]]]:

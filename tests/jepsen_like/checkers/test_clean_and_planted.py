@@ -14,7 +14,14 @@ import pytest
 
 from jepsen_like.checkers.activity import Demands
 from jepsen_like.checkers.finding import NAMES
-from jepsen_like.checkers.verdict import OF_GROUPS, OF_NAMES, OF_TRANSACTIONS, Result, judge
+from jepsen_like.checkers.verdict import (
+    OF_GROUPS,
+    OF_NAMES,
+    OF_SCHEDULES,
+    OF_TRANSACTIONS,
+    Result,
+    judge,
+)
 from tests.jepsen_like.checkers.plants import PLANTS, planted
 from tests.jepsen_like.checkers.queue_model import Shape, clean_history
 
@@ -73,6 +80,6 @@ def test_what_is_planted_is_found(name: str, plant: object) -> None:
 
 def test_each_kind_is_planted() -> None:
     """A kind without plants is one of which nobody knows that it is found. Those of groups, of
-    producers with names and of transactions are planted elsewhere."""
-    elsewhere = {*DEMANDS.allowed, *OF_GROUPS, *OF_NAMES, *OF_TRANSACTIONS}
+    producers with names, of transactions and of schedules are planted elsewhere."""
+    elsewhere = {*DEMANDS.allowed, *OF_GROUPS, *OF_NAMES, *OF_TRANSACTIONS, *OF_SCHEDULES}
     assert {name for name, _ in PLANTS.values()} == set(NAMES) - elsewhere

@@ -66,12 +66,17 @@ def _read(files: OsFiles, folder: Path) -> dict[str, Any]:
 
 
 def add_batch(found_all: dict[str, list[Any]], data: bytes) -> None:
-    """One whole batch to what an event of a replica tells: "batches", "transactional", "markers".
+    """One whole batch to what an event of a replica tells: "batches", "transactional", "markers",
+    "scheduled".
 
     `found_all`: with its "batches".
     """
     found_all["batches"].append(batch_of(data))
-    _note_transaction(found_all, RecordBatch.decode(data))
+    batch = RecordBatch.decode(data)
+    _note_transaction(found_all, batch)
+    if batch.header.is_scheduled:
+        hidden = [batch.header.base_offset, [decode_value(value) for value in batch.values]]
+        found_all.setdefault("scheduled", []).append(hidden)
 
 
 def _note_transaction(found_all: dict[str, list[Any]], batch: RecordBatch) -> None:
@@ -109,9 +114,10 @@ def _log_start(files: OsFiles, folder: Path) -> int:
 def batch_of(data: bytes) -> Batch:
     """`data` is one whole batch. Its CRC here is over all of it, what a leader writes included."""
     batch = RecordBatch.decode(data)
-    header, values = batch.header, list[int | None]()
-    if batch.is_control:  # no client's records, but they take offsets
-        values += [None] * header.record_count
-    else:
-        values += map(decode_value, batch.values)
+    header = batch.header
+    # What no reader gets takes offsets, too: control records, scheduled ones, cancelled ones.
+    values: list[int | None] = [None] * (header.last_offset_delta + 1)
+    if not batch.is_control and not header.is_scheduled:
+        for offset, value in zip(batch.offsets, batch.values, strict=True):
+            values[offset - header.base_offset] = decode_value(value)
     return [header.base_offset, header.leader_epoch, crc32c(data), values]
