@@ -50,6 +50,7 @@ class Node:
         self._name = f"n{node_id}"
         self._lives = itertools.count(1)
         self.process: NodeProcess | None = None
+        self._is_replacing = False  # a disk that was lost; until it was ready once
 
     @property
     def is_running(self) -> bool:
@@ -89,9 +90,12 @@ class Node:
         return [*self.own.enter_command, *program, "broker", *settings]
 
     def _overrides(self) -> list[str]:
-        """Only a fault empties a directory, and it stands for a disk that was lost and replaced."""
-        is_empty = not (self.own.directory / QUORUM_FOLDER).exists()
-        return ["-o", "quorum.replace=true"] if is_empty else []
+        """Only a fault empties a directory, and it stands for a disk that was lost and replaced.
+
+        A start that ends early leaves files in it, and the next one has to say so again.
+        """
+        self._is_replacing |= not (self.own.directory / QUORUM_FOLDER).exists()
+        return ["-o", "quorum.replace=true"] if self._is_replacing else []
 
     def signal(self, number: signal.Signals) -> None:
         """Of one that has ended, nothing comes."""
@@ -109,7 +113,11 @@ class Node:
     def end(self) -> int | None:
         """How its process ended, when nothing of it is left; None if there was none."""
         process, self.process = self.process, None
-        return None if process is None else process.wait_end()
+        if process is None:
+            return None
+        status = process.wait_end()
+        self._is_replacing &= not process.has_been_ready
+        return status
 
     def freeze(self) -> None:
         if self.own.freezer is not None and self.process is not None:

@@ -61,6 +61,10 @@ class NodeProcess:
         """How it has ended; negative for a signal."""
         return self._process.poll()
 
+    @property
+    def has_been_ready(self) -> bool:
+        return self._said_ready
+
     def wait_ready(self, timeout_seconds: float) -> bool:
         self.ready.wait(timeout_seconds)
         return self._said_ready and self.is_alive

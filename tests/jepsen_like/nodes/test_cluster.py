@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jepsen_like.nemesis.directories import empty
 from jepsen_like.nodes.cluster import CapabilityMissing, NodeCluster
 from jepsen_like.workloads.keys import encode_value, key_of
+from raftmq.broker.meta import QUORUM_FOLDER
 from raftmq.metadata.liveness import HEARTBEAT_SECONDS
 from raftmq.sync import connect
 
@@ -78,6 +80,20 @@ def test_a_killed_node_comes_back(cluster: NodeCluster) -> None:
     assert said.count("ready: node=1") >= 2
 
 
+def test_a_lost_disk_is_replaced_however_often_the_start_ends(cluster: NodeCluster) -> None:
+    """The first one leaves a quorum's folder behind, and is not let in yet."""
+    cluster.kill(2)
+    directory = cluster.data_directory(2)
+    empty(directory)
+    cluster.page(2).kill_at_sync = 6  # the quorum's folder is there by then
+    cluster.start(2)
+    wait(lambda: not cluster.is_running(2))
+    assert (directory / QUORUM_FOLDER).exists()
+    cluster.page(2).calm()
+    cluster.start(2)
+    assert cluster.wait_ready(2, PATIENCE_SECONDS)
+
+
 def test_a_node_outlives_the_thread_that_started_it(cluster: NodeCluster) -> None:
     """Nodes die with the harness, not with one of its threads."""
     cluster.kill(2)
@@ -128,7 +144,7 @@ def test_a_node_ends_by_itself(cluster: NodeCluster) -> None:
 
 def test_a_node_dies_at_a_sync(cluster: NodeCluster) -> None:
     """At the second from now, and its next life does not."""
-    cluster.page(1).kill_at_sync = 2
+    cluster.page(1).kill_at_sync = 6  # the quorum's folder is there by then
     wait(lambda: cluster.has_ended(1) is not None)
     assert cluster.has_ended(1) == -signal.SIGKILL
     cluster.start(1)
@@ -138,7 +154,7 @@ def test_a_node_dies_at_a_sync(cluster: NodeCluster) -> None:
 def test_a_node_dies_while_it_starts(cluster: NodeCluster) -> None:
     """The countdown is set before its life begins."""
     cluster.kill(1)
-    cluster.page(1).kill_at_sync = 3
+    cluster.page(1).kill_at_sync = 6  # the quorum's folder is there by then
     cluster.start(1)
     assert not cluster.wait_ready(1, PATIENCE_SECONDS)
     wait(lambda: cluster.has_ended(1) == -signal.SIGKILL)
