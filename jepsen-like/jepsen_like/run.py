@@ -46,9 +46,10 @@ RESULTS = Path("jepsen-results")
 # Minimum activity, far below what a run on a slow machine does; with less it proves nothing.
 FAULTS_EACH_SECONDS = 20.0  # one fault in so many
 # Acknowledged values by workload; metadata has none.
-ACKS_EACH_SECOND = {"queue": 20, "groups": 4, "reruns": 20, "transactions": 20}
+ACKS_EACH_SECOND = {"queue": 20, "groups": 4, "reruns": 20, "transactions": 20, "schedule": 20}
 GENERATION_SECONDS = 20.0  # one generation of each group in so many
 FINISHED_EACH_SECOND = 0.5  # generations of producers with names
+DELIVERIES_EACH_SECOND, CANCELS_EACH_SECOND = 10.0, 0.5  # of scheduled records
 # Of five minutes with faults: a rare error takes many tries. A shorter run needs less and shows
 # less, in proportion.
 TRANSACTIONS_SECONDS = 300.0
@@ -107,12 +108,15 @@ def demands_of(settings: RunSettings, kinds: Collection[str]) -> Demands:
     seconds = settings.time_limit if not settings.fault_events else 10.0 * settings.fault_events
     faults = max(1, int(seconds / FAULTS_EACH_SECONDS)) if kinds else 0
     has_groups, has_names = settings.workload == "groups", settings.workload == "reruns"
+    has_schedules = settings.workload == "schedule"
     return Demands(
         acks_min=int(seconds * ACKS_EACH_SECOND.get(settings.workload, 0)),
         oks_min=int(seconds * OKS_EACH_SECOND),
         faults_min=settings.fault_events * len(kinds) * 4 // 5 or faults,
         generations_min=int(seconds / GENERATION_SECONDS) if has_groups else 0,
         finished_min=int(seconds * FINISHED_EACH_SECOND) if has_names else 0,
+        deliveries_min=int(seconds * DELIVERIES_EACH_SECOND) if has_schedules else 0,
+        cancels_min=int(seconds * CANCELS_EACH_SECOND) if has_schedules else 0,
         transactions=_transactions_wanted(settings, seconds, faults),
         is_to_end=settings.workload in ACKS_EACH_SECOND,
     )

@@ -2,7 +2,7 @@
 
 Owns which runs make a level. Each run is a process of its own, so that its namespaces and mounts
 end with it in any case. Level 1 is for every change, level 2 for a night, level 3 for a release:
-ten minutes, about three hours, a day.
+twelve minutes, about three hours, a day.
 """
 
 from __future__ import annotations
@@ -63,6 +63,10 @@ def _reruns(*kinds: str, seconds: float) -> RunSettings:
     return RunSettings(workload="reruns", nemesis=kinds, time_limit=seconds)
 
 
+def _schedule(*kinds: str, seconds: float, **others: object) -> RunSettings:
+    return replace(RunSettings(workload="schedule", nemesis=kinds, time_limit=seconds), **others)
+
+
 def _transactions(*kinds: str, seconds: float, pace: float = 4.0) -> RunSettings:
     return RunSettings(
         workload="transactions", nemesis=kinds, time_limit=seconds, pace=pace, processes=OWNERS
@@ -82,6 +86,7 @@ FIRST = (
     Rung("groups", _groups("kill", "pause", "partition", seconds=60)),
     Rung("reruns", _reruns("kill", "pause", "partition", seconds=40)),
     Rung("transactions", _transactions("kill", "pause", "partition", seconds=60)),
+    Rung("schedule", _schedule("kill", "pause", "partition", "clock", seconds=60)),
 )
 SECOND = (
     Rung("processes in turn", _recovery(*PROCESSES)),
@@ -114,6 +119,13 @@ SECOND = (
     Rung(
         "transactions in turn",
         replace(_recovery(*PROCESSES, *NETWORK, *POWER), workload="transactions", processes=OWNERS),
+    ),
+    Rung(
+        "schedule",
+        _schedule(*PROCESSES, *NETWORK, *ABSENCES, *POWER, seconds=300, pace=2.5),
+    ),
+    Rung(
+        "schedule, clocks, disks and damage", _schedule("kill", "clock", *DISKS, *DATA, seconds=240)
     ),
 )
 THIRD = tuple(

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.powercut
 FAULTS = "kill,pause,partition,reset,powercut,fsync-kill,fsync-eio,bitflip"
 ACKNOWLEDGED_MIN, FAULTS_MIN = 2_000, 6
 HANDED_OUT_MIN, GENERATIONS_MIN = 300, 4
+DELIVERED_MIN, CANCELLED_MIN = 200, 10
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
 
 
@@ -70,6 +71,21 @@ def test_groups_that_are_broken_keep_their_promises(tmp_path: Path) -> None:
     figures = RunFolder(folder).read().verdict.figures
     assert figures["records handed out to groups"] > HANDED_OUT_MIN
     assert figures["generations"] >= GENERATIONS_MIN
+
+
+def test_schedules_that_are_broken_keep_their_promises(tmp_path: Path) -> None:
+    """Records come once, when they are due, or not at all, while nodes are killed, cut off, lose
+    their power and have wrong clocks (A12.2, A12.3)."""
+    require(lab_missing, power_cuts)
+    folder = tmp_path / "run"
+    said = jepsen_like(
+        *("run", "--workload", "schedule", "--nemesis", "kill,pause,partition,powercut,clock"),
+        *("--time-limit", "10", "--pace", "1", "--seed", "11", "--folder", str(folder)),
+    )
+    assert said.status == 0, said.output + said.errors
+    figures = RunFolder(folder).read().verdict.figures
+    assert figures["scheduled records delivered"] > DELIVERED_MIN
+    assert figures["scheduled records cancelled"] > CANCELLED_MIN
 
 
 def test_a_planted_bug_is_found(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ class Account:
             "stable": self.transactions.on_stable,
             "group-offsets": self.transactions.on_group_offsets,
             "installed": self.transactions.on_installed,
+            "pending": self._pending,
         }
         self._take_all(events)
 
@@ -304,6 +305,10 @@ class Account:
         if event.type is Type.OK:
             is_whole = event.value["whole"] == event.value["partitions"]
         self.looks.take(event.index, is_whole=is_whole, is_after="heal" in self.phases)
+
+    def _pending(self, event: Event) -> None:
+        if event.type is Type.OK:
+            self.schedule.on_pending(event)
 
     def _keeps(self, event: Event) -> None:
         self.replica_count = event.value["replicas"]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jepsen_like.checkers.columns import KeyAccount, Send, Value
     from jepsen_like.history.event import Event, Process
 
+CANCELLED = "cancelled"  # before: why a cancel is refused
 CLOCK_BOUND_SECONDS = 0.1  # by which clocks may differ that no fault has touched
 # Errors after which an original is read once more, and what is due later is delivered meanwhile.
 OF_DISKS = frozenset(
@@ -92,11 +93,14 @@ class Scheduled:
 
     @property
     def cancelled(self) -> Cancel | None:
-        """The request that was answered to have cancelled it."""
-        return next((one for one in self.cancels if one.kind is Type.OK), None)
+        """The request that was answered to have cancelled it, or to have found it cancelled."""
+        return next(
+            (one for one in self.cancels if one.kind is Type.OK or one.why == CANCELLED), None
+        )
 
     @property
     def may_be_cancelled(self) -> bool:
+        """By a request of a client: a refusal alone is no reason."""
         return any(one.kind is not Type.FAIL for one in self.cancels)
 
     def __str__(self) -> str:
@@ -113,6 +117,8 @@ class ScheduleAccount:
     faults: those that were done, in the order of their beginning.
     stamps: by key and offset, what delivered records say.
     last_reads: by key, when the last of the last readers began.
+    pending: by key, offsets of what its leader has still to deliver, asked after the last reads.
+    pending_at: when it was asked.
     """
 
     keys: Mapping[str, KeyAccount]
@@ -120,6 +126,8 @@ class ScheduleAccount:
     faults: list[FaultSpan] = field(default_factory=list)
     stamps: dict[str, dict[int, Stamp]] = field(default_factory=dict)
     last_reads: dict[str, float] = field(default_factory=dict)
+    pending: dict[str, set[int]] = field(default_factory=dict)
+    pending_at: float = 0.0
     scheduled: list[Scheduled] = field(default_factory=list)
     _cancels: dict[tuple[str, Value], list[Cancel]] = field(default_factory=dict)
     _open: dict[Process, tuple[Event, tuple[str, Value]]] = field(default_factory=dict)
@@ -140,6 +148,10 @@ class ScheduleAccount:
             known = self.stamps.setdefault(key, {})
             for offset, due, at in stamps:
                 known.setdefault(offset, Stamp(due, at))
+
+    def on_pending(self, event: Event) -> None:
+        self.pending_at = event.time
+        self.pending = {key: set(offsets) for key, offsets in event.value["keys"]}
 
     def on_last_reader(self, event: Event, keys: frozenset[str]) -> None:
         self.last_reads |= dict.fromkeys(keys, event.time)

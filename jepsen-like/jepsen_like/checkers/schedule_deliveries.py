@@ -3,7 +3,8 @@
 Counts values. A record may be early by as much as a broker's clock was ahead meanwhile, which is
 what the harness did to clocks; never by the clock of the leader that delivered it. A record that
 was due some seconds before the last readers began must be among what they got; one that is not due
-yet must stand in the logs. One of which it is unknown whether it was cancelled may be missing.
+yet must stand in the logs, and its leader must know that it is to be delivered. One of which it is
+unknown whether it was cancelled may be missing.
 """
 
 from __future__ import annotations
@@ -21,37 +22,55 @@ if TYPE_CHECKING:
     from jepsen_like.checkers.columns import Value
     from jepsen_like.checkers.schedule_account import Scheduled
 
+NAMES = ("lost-scheduled", "undelivered", "delivered-twice", "cancelled-delivery", "early-delivery")
 GRACE_SECONDS = 2.0  # after a due time, in a cluster that is healed
 
 
 def check(account: Account) -> list[Finding]:
-    lost, undelivered = Findings("lost-scheduled"), Findings("undelivered")
-    twice, cancelled = Findings("delivered-twice"), Findings("cancelled-delivery")
-    early, uncertain = Findings("early-delivery"), 0
-    seen = _seen_at_last(account)
+    found = {name: Findings(name) for name in NAMES}
+    seen, uncertain = _seen_at_last(account), 0
     for one in account.schedule.scheduled:
         for why in _reasons_of_early(account, one):
-            early.add(partial("{}: {}".format, one, why))
-        if one.value in one.key.order.copies and one.send.is_idempotent:
-            twice.add(partial(_twice_sentence, one))
-        if one.cancelled is not None and one.is_delivered:
-            cancelled.add(partial(_cancelled_sentence, one))
+            found["early-delivery"].add(partial("{}: {}".format, one, why))
+        _check_once(account, one, found)
         if not one.is_acknowledged or not one.send.is_for_all:
             continue
         if one.may_be_cancelled:
             uncertain += one.cancelled is None
         elif _is_over(account, one):
             if one.value not in seen.get(one.key.key, ()):
-                undelivered.add(partial(_undelivered_sentence, account, one))
-        elif not one.is_delivered and (nodes := _missing_on(account, one)):
-            lost.add(partial(_lost_sentence, one, nodes))
-    return [
-        lost.finding(),
-        undelivered.finding(perhaps_cancelled=uncertain),
-        twice.finding(),
-        cancelled.finding(),
-        early.finding(),
-    ]
+                found["undelivered"].add(partial(_undelivered_sentence, account, one))
+        elif not one.is_delivered:
+            _check_kept(account, one, found["lost-scheduled"])
+    return [found[name].finding(**_figures(name, uncertain)) for name in NAMES]
+
+
+def _figures(name: str, uncertain: int) -> dict[str, int]:
+    return {"perhaps_cancelled": uncertain} if name == "undelivered" else {}
+
+
+def _check_once(account: Account, one: Scheduled, found: dict[str, Findings]) -> None:
+    """Or not at all, if it is cancelled; and that is it."""
+    twice, cancelled = found["delivered-twice"], found["cancelled-delivery"]
+    if one.value in one.key.order.copies and one.send.is_idempotent:
+        twice.add(partial(_twice_sentence, one))
+    if one.cancelled is not None and one.is_delivered:
+        cancelled.add(partial(_cancelled_sentence, one))
+    if _is_pending(account, one):
+        if one.first is not None:
+            twice.add(partial(_pending_sentence, one, "delivered"))
+        elif one.cancelled is not None:
+            cancelled.add(partial(_pending_sentence, one, "cancelled"))
+
+
+def _check_kept(account: Account, one: Scheduled, found: Findings) -> None:
+    """It is not due yet."""
+    if nodes := _missing_on(account, one):
+        found.add(partial(_lost_sentence, one, nodes))
+    elif (
+        _is_pending(account, one) is False and one.due > account.schedule.pending_at + GRACE_SECONDS
+    ):
+        found.add(partial("{}: its leader has it not among what is pending".format, one))
 
 
 def _seen_at_last(account: Account) -> dict[str, set[Value]]:
@@ -89,6 +108,12 @@ def _reasons_of_early(account: Account, one: Scheduled) -> Iterator[str]:
         yield f"the record at offset {offset} says that it was due at {stamp.due:.3f} s"
 
 
+def _is_pending(account: Account, one: Scheduled) -> bool | None:
+    """As its leader said in the end; None: it was not asked."""
+    pending = account.schedule.pending.get(one.key.key)
+    return None if pending is None or one.offset is None else one.offset in pending
+
+
 def _missing_on(account: Account, one: Scheduled) -> list[int]:
     """Nodes without it: all of them, or some that are in sync."""
     replicas = one.key.replicas
@@ -107,6 +132,10 @@ def _twice_sentence(one: Scheduled) -> str:
 def _cancelled_sentence(one: Scheduled) -> str:
     assert one.cancelled is not None, "checked"
     return f"{one}: cancelled in event {one.cancelled.completed}, {one.key.sighting(one.value)}"
+
+
+def _pending_sentence(one: Scheduled, before: str) -> str:
+    return f"{one}: {before}, and still to be delivered, as its leader said in the end"
 
 
 def _undelivered_sentence(account: Account, one: Scheduled) -> str:

@@ -61,7 +61,8 @@ def percentile(values: list[float], share: float) -> float:
 
 def _is_calm(account: Account, one: Scheduled) -> bool:
     assert one.first is not None, "it was read"
-    return account.schedule.is_quiet(one.due - CALM_SECONDS, one.first.time)
+    began = min(one.due, one.first.time) - CALM_SECONDS  # it may be early, by a wrong clock
+    return account.schedule.is_quiet(began, one.first.time)
 
 
 def _lateness(one: Scheduled) -> Iterator[float]:

@@ -31,6 +31,8 @@ What `value` holds, by `f` (keys are names of partitions, values are unique per 
                have a leader, have all replicas in sync; fail: no broker answered
     keeps      process "watch", ok: {"replicas"}: each key is kept by so many nodes, and nothing is
                ever deleted from it
+    pending    process "watch", ok: {"keys": [[key, [offset, ...]], ...]}: what leaders have still
+               to deliver, after the last reads, by the offsets of the sends; fail: no answer
     leads      process "node", node n, info: {"key", "epoch"}: it says that it leads
     replica    process "node", node n, ok: {"key", "log_start", "high_watermark",
                "batches": [[base_offset, epoch, crc, [value, ...]], ...]}: a log at the end; and

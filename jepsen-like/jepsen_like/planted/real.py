@@ -16,6 +16,7 @@ from jepsen_like.planted import (
     groups,
     metadata,
     replicas,
+    schedules,
     transactions,
 )
 from jepsen_like.planted.patch import ForGood
@@ -58,6 +59,10 @@ def _transactions(*kinds: str, seconds: float = 90.0, seed: int = 1) -> RunSetti
         pace=2.5,
         processes=9,
     )
+
+
+def _schedule(*kinds: str, seconds: float = 25.0, seed: int = 1) -> RunSettings:
+    return RunSettings(workload="schedule", nemesis=kinds, time_limit=seconds, seed=seed, pace=2.5)
 
 
 OF_OFFSETS = ("offset-linearizable", "commit-back")
@@ -118,6 +123,14 @@ _ALL = (
         ("aborted-transaction-read", *HALF),
         _transactions("kill", seconds=30.0),
     ),
+    Bug(schedules.followers_settle_nothing, ("delivered-twice",), _schedule("kill")),
+    Bug(schedules.due_within_the_second, ("early-delivery",), _schedule("kill", seconds=10.0)),
+    Bug(
+        schedules.cancels_what_was_delivered,
+        ("cancelled-delivery",),
+        _schedule("kill", seconds=15.0),
+    ),
+    Bug(schedules.handle_cancels_its_batch, ("undelivered",), _schedule("kill", seconds=15.0)),
 )
 
 BUGS = {bug.plant.__name__: bug for bug in _ALL}

@@ -24,6 +24,11 @@ INDENT = "  "
 EXAMPLES_SHOWN = 5
 ERRORS_SHOWN = 8
 KINDS_SHOWN = 4
+LATENESS = {
+    "late": "late, as readers saw it",
+    "late in calm": "where nothing was broken",
+    "late at the leader in calm": "and by the leader's clock",
+}
 
 
 class RunContent(NamedTuple):
@@ -79,7 +84,13 @@ def summary_of(content: RunContent, files: Iterable[str]) -> str:
     verdict, figures, recoveries, surroundings = content
     nodes = surroundings.settings.nodes
     sections = [
-        ("Numbers", _numbers(figures) + _of_groups(verdict) + _of_transactions(verdict)),
+        (
+            "Numbers",
+            _numbers(figures)
+            + _of_groups(verdict)
+            + _of_transactions(verdict)
+            + _of_schedules(verdict),
+        ),
         ("Faults", _faults(figures)),
         ("Findings, the most severe first", _findings(verdict)),
         ("Recovery, of faults with nothing else broken", _recovery(recoveries, nodes)),
@@ -142,6 +153,23 @@ def _of_transactions(verdict: Verdict) -> str:
         f"{_counted(told['strokes'], 'fault')} with one open, {told['late']:,} seen late, "
         f"{_counted(told['installed'], 'snapshot')} of the quorum installed"
     )
+
+
+def _of_schedules(verdict: Verdict) -> str:
+    told = verdict.figures
+    if "scheduled records acknowledged" not in told:
+        return ""
+    lines = [
+        f"{told['scheduled records acknowledged']:,} scheduled records acknowledged, "
+        f"{told['scheduled records delivered']:,} delivered, "
+        f"{told['scheduled records cancelled']:,} cancelled, "
+        f"{told['scheduled records not due']:,} not due",
+    ]
+    for what, shown in LATENESS.items():
+        if f"ms {what} p50" in told:
+            figures = (f"{name} {told[f'ms {what} {name}']:,} ms" for name in ("p50", "p99", "max"))
+            lines.append(f"{shown}: {', '.join(figures)}")
+    return "".join(f"\n{INDENT}{line}" for line in lines)
 
 
 def _faults(figures: Figures) -> str:

@@ -5,6 +5,7 @@ Waits for nothing but the pace.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
@@ -71,10 +72,21 @@ class QueueSettings:
         return sorted(set(self.acks), key=list(ACKS).index)
 
 
+class WallClock:
+    """Moments by the time of day, as records say them, in seconds since the run began."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._began_ms = time.time() * 1000 - recorder.seconds * 1000
+
+    def seconds(self, moment_ms: int) -> float:
+        return round((moment_ms - self._began_ms) / 1000, 4)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bench:
     """Attributes:
     numbers: of processes; none is given twice.
+    wall_clock: where records are scheduled: polls tell when these were due, and delivered.
     """
 
     bootstrap: str | Sequence[str]
@@ -84,6 +96,7 @@ class Bench:
     keys: Keys
     numbers: Iterator[int] = field(default_factory=count)
     seen: Seen = field(default_factory=Seen)
+    wall_clock: WallClock | None = None
 
     def new_network(self, _name: str) -> AnyioNetwork:
         """Of the client of that name."""

@@ -17,7 +17,7 @@ from jepsen_like.workloads.sending import error_text
 from raftmq.errors import RaftmqError
 
 if TYPE_CHECKING:
-    from jepsen_like.workloads.bench import Bench
+    from jepsen_like.workloads.bench import Bench, WallClock
     from raftmq.client.consumer.batch import ConsumedBatch
     from raftmq.client.consumer.consumer import Consumer
 
@@ -28,16 +28,26 @@ BATCH_RECORDS_MAX = 500
 
 @dataclass
 class Polled:
-    """Pairs of offset and value, by key, as they came; and what ended it."""
+    """Pairs of offset and value, by key, as they came; and what ended it.
+
+    Attributes:
+        delivered: of those that were scheduled: offset, due time and time of delivery, in ms.
+    """
 
     records: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    delivered: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
     count: int = 0
     error: RaftmqError | None = None
 
     def add(self, batch: ConsumedBatch) -> None:
         """All columns first: what cannot be decoded must not come in half."""
         pairs = list(zip(batch.offsets, map(decode_value, batch.values), strict=True))
-        self.records.setdefault(key_of(batch.topic, batch.partition), []).extend(pairs)
+        rows = zip(batch.offsets, batch.due, batch.timestamps, strict=True)
+        delivered = [(offset, due, at) for offset, due, at in rows if due is not None]
+        key = key_of(batch.topic, batch.partition)
+        self.records.setdefault(key, []).extend(pairs)
+        if delivered:
+            self.delivered.setdefault(key, []).extend(delivered)
         self.count += len(pairs)
 
 
@@ -57,7 +67,8 @@ async def perform_poll(
     error = None if polled.error is None else error_text(polled.error)
     # What was handed out before an error was handed out.
     kind = Type.FAIL if polled.error is not None and not polled.count else Type.OK
-    bench.recorder.record(process, kind, "poll", _told(polled, consumer), error=error)
+    told = {**_told(polled, consumer), **_told_of_schedules(polled, bench.wall_clock)}
+    bench.recorder.record(process, kind, "poll", told, error=error)
     return polled.error is None
 
 
@@ -82,3 +93,13 @@ def _told(polled: Polled, consumer: Consumer) -> dict[str, Any]:
         "records": list(polled.records.items()),
         "high_watermarks": [[key, end] for key, end in ends if end is not None],
     }
+
+
+def _told_of_schedules(polled: Polled, clock: WallClock | None) -> dict[str, Any]:
+    if clock is None or not polled.delivered:
+        return {}
+    delivered = [
+        [key, [(offset, clock.seconds(due), clock.seconds(at)) for offset, due, at in rows]]
+        for key, rows in polled.delivered.items()
+    ]
+    return {"delivered": delivered}

@@ -10,6 +10,7 @@ from jepsen_like.workloads.groups import GroupsWorkload
 from jepsen_like.workloads.metadata import MetadataWorkload
 from jepsen_like.workloads.queue import QueueWorkload
 from jepsen_like.workloads.reruns import RerunsWorkload
+from jepsen_like.workloads.schedule import ScheduleWorkload
 from jepsen_like.workloads.transactions import TransactionsWorkload
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from jepsen_like.history.recorder import Recorder
     from jepsen_like.workloads.workload import Workload
 
-NAMES = ("queue", "metadata", "groups", "reruns", "transactions")
+NAMES = ("queue", "metadata", "groups", "reruns", "transactions", "schedule")
 
 
 class UnknownWorkload(Exception):
@@ -80,6 +81,9 @@ def make_workload(
         return GroupsWorkload(bootstrap, recorder, random, settings)
     if name == "reruns":
         return RerunsWorkload(bootstrap, recorder, random, settings)
+    if name == "schedule":
+        settings = replace(settings, rate=min(rate, 60.0), pulses_max=1)
+        return ScheduleWorkload(bootstrap, recorder, random, settings)
     if name == "transactions":
         settings = replace(settings, rate=min(rate, 40.0), pulses_max=1)
         return TransactionsWorkload(bootstrap, recorder, random, settings)

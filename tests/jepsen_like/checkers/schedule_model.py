@@ -2,7 +2,8 @@
 
 Owns what is legal and looks suspicious: records that come late as nobody led, or early as a
 leader's clock was ahead; sends and cancels of which nobody knows how they ended; records of a batch
-of which some are cancelled; some that are not due in the end. Seeded: the same seed makes the same history.
+of which some are cancelled; some that are not due in the end. Seeded: the same seed
+makes the same history.
 """
 
 from __future__ import annotations
@@ -146,6 +147,14 @@ class ScheduleModel:
         self.script.phase("final")
         self.script.assign(process=9)
         self.script.read([one for one in self._log if one.at is not None], process=9)
+        self.script.pending(
+            [
+                offset
+                for one in self._pending()
+                for offset, value in enumerate(one.values, one.base)
+                if value is not None
+            ]
+        )
         self.script.logs(self._log)
 
 

@@ -165,10 +165,26 @@ def due_order(history: Tampered) -> None:
                 row[2] = max(row[1], stamps[there][1])
 
 
+def lost_from_memory(history: Tampered) -> None:
+    """It is not due yet, and stands in all logs, but its leader does not know it any more."""
+    read = _read_values(history)
+    one = history.pick([one for one in _sent(history) if one.value not in read])
+    history.of("pending")[0].value["keys"][0][1].remove(one.offset)
+
+
+def delivered_and_pending(history: Tampered) -> None:
+    """It was delivered, and its leader will do so once more."""
+    read = _read_values(history)
+    one = history.pick([one for one in _sent(history) if one.value in read])
+    history.of("pending")[0].value["keys"][0][1].append(one.offset)
+
+
 SCHEDULE_PLANTS: dict[str, tuple[str, Callable[[Tampered], None]]] = {
     "due and not delivered": ("undelivered", undelivered),
     "delivered and then lost": ("undelivered", delivered_then_lost),
     "not due and lost": ("lost-scheduled", lost),
+    "not due and unknown to its leader": ("lost-scheduled", lost_from_memory),
+    "delivered and still pending": ("delivered-twice", delivered_and_pending),
     "delivered twice": ("delivered-twice", delivered_twice),
     "read where it was scheduled": ("delivered-twice", hidden_was_read),
     "cancelled and delivered": ("cancelled-delivery", cancelled_delivery),

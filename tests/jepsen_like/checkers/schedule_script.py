@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jepsen_like.history.event import NEMESIS, NODE, Event, Type
+from jepsen_like.history.event import NEMESIS, NODE, WATCH, Event, Type
 from tests.jepsen_like.checkers.script import Script
 
 if TYPE_CHECKING:
@@ -84,6 +84,10 @@ class ScheduleScript(Script):
 
     def fault(self, f: str, kind: Type, **told: Any) -> None:
         self._add(NEMESIS, kind, f, {"nodes": [1], **told})
+
+    def pending(self, offsets: list[int]) -> None:
+        """As the leader says."""
+        self._add(WATCH, Type.OK, "pending", {"keys": [["k", offsets]]})
 
     def logs(self, batches: list[Batch]) -> None:
         """All nodes have the same."""

@@ -192,6 +192,56 @@ def test_a_record_that_was_cancelled_and_did_not_come(kind: Type, found: int) ->
         assert "a cancel was refused: delivered" in script.finding("undelivered").examples[0]
 
 
+@pytest.mark.parametrize(("pending", "found"), [([], "lost-scheduled"), ([0], "")])
+def test_what_a_leader_has_still_to_deliver(pending: list[int], found: str) -> None:
+    """All that is not due yet (A12.2)."""
+    script = due_at(500.0)
+    script.pending(pending)
+    assert end(script, [Batch(0, 1, [7], 500.0)], now=8.0) == ({found: 1} if found else {})
+
+
+def test_what_was_due_when_a_leader_was_asked() -> None:
+    """It may be delivered just before or after; readers were too early to tell (A12.2)."""
+    for pending in ([], [0]):
+        script = due_at(9.0)
+        script.now = 8.0
+        script.phase("final")
+        script.assign(process=9)
+        script.pending(pending)
+        script.now = 12.0
+        script.logs([Batch(0, 1, [7], 9.0), delivery(1, 9.0)])
+        assert script.found() == {}
+    script = due_at(9.0)
+    script.now = 8.0
+    script.pending([])
+    assert end(script, [Batch(0, 1, [7], 9.0)], now=8.0) == {}
+
+
+def test_what_a_leader_would_deliver_once_more() -> None:
+    """Or though it was cancelled (A12.2)."""
+    script = due_at(5.0)
+    end(script, [ORIGINAL, delivery(1, 5.0)], now=8.0)
+    script.pending([0])
+    assert script.found() == {"delivered-twice": 1}
+    script = due_at(5.0)
+    script.cancel(7, 0)
+    script.pending([0])
+    assert end(script, [ORIGINAL], now=8.0) == {"cancelled-delivery": 1}
+    (example,) = script.finding("cancelled-delivery").examples
+    assert example.endswith("cancelled, and still to be delivered, as its leader said in the end")
+
+
+def test_a_record_that_was_found_cancelled() -> None:
+    """A refusal for this reason is a promise, too; and none where nobody has cancelled (A12.2)."""
+    script = due_at(5.0)
+    script.cancel(7, 0, Type.INFO)
+    script.cancel(7, 0, Type.FAIL, "cancelled")
+    assert end(script, [ORIGINAL, delivery(1, 5.0)], now=8.0) == {"cancelled-delivery": 1}
+    script = due_at(5.0)
+    script.cancel(7, 0, Type.FAIL, "cancelled")
+    assert end(script, [ORIGINAL], now=8.0) == {"undelivered": 1}
+
+
 def test_a_cancel_that_never_ended() -> None:
     """It may have been carried out (A12.2)."""
     script = due_at(5.0)
@@ -261,6 +311,18 @@ def test_how_late_records_were() -> None:
         "ms late at the leader in calm p50": 20, "ms late at the leader in calm p99": 20,
         "ms late at the leader in calm max": 20,
     }  # fmt: skip
+
+
+def test_how_late_records_were_that_came_early() -> None:
+    """A clock that was wrong is no calm (A12.2)."""
+    script = due_at(50.0, now=12.0)
+    script.fault("clock", Type.INVOKE, offset_ms=100_000)
+    script.now = 13.0
+    script.fault("clock", Type.INFO, offset_ms=100_000)
+    script.read([delivery(1, 50.0, at=112.9)])
+    figures = judge(script.events).figures
+    assert figures["delivered in calm"] == 0
+    assert figures["ms late max"] == -37_000
 
 
 def test_too_few_deliveries_prove_nothing() -> None:

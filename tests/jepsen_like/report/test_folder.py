@@ -129,6 +129,20 @@ def test_a_run_that_passed(tmp_path: Path) -> None:
     assert "not looked at: unseen: nobody read from the beginning" in folder.summary()
 
 
+def test_how_late_scheduled_records_were(tmp_path: Path) -> None:
+    """Of a run that had any; what nobody could measure is left out (A12.2)."""
+    counts = {"acknowledged": 1200, "delivered": 1100, "cancelled": 60, "not due": 40}
+    late = {"ms late p50": 120, "ms late p99": 1800, "ms late max": 2300}
+    figures = {f"scheduled records {what}": count for what, count in counts.items()} | late
+    page = written(tmp_path, msgspec.structs.replace(PASSED, figures=figures)).summary()
+    told = "1,200 scheduled records acknowledged, 1,100 delivered, 60 cancelled, 40 not due"
+    assert (
+        f"\n  {told}\n  late, as readers saw it: p50 120 ms, p99 1,800 ms, max 2,300 ms\n" in page
+    )
+    assert "where nothing was broken" not in page
+    assert "scheduled records" not in written(tmp_path / "other", PASSED).summary()
+
+
 def test_a_run_that_proves_nothing(tmp_path: Path) -> None:
     """Nothing was found because nothing happened: the first line says why."""
     verdict = msgspec.structs.replace(

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from crc32c import crc32c
 
-from jepsen_like.nodes.logs.replicas import HIGH_WATERMARKS, batch_of, read_replicas
+from jepsen_like.nodes.logs.replicas import (
+    HIGH_WATERMARKS,
+    add_batch,
+    batch_of,
+    read_replicas,
+)
 from jepsen_like.workloads.keys import UNREADABLE, encode_value, key_of
 from raftmq.disk.checkpoint import write_checkpoint
 from raftmq.disk.files import OsFiles
@@ -15,6 +20,7 @@ from raftmq.partition.storage.inspect import CHECKPOINTS_FOLDER
 from raftmq.partition.storage.work import write_log_start
 from raftmq.wire.batch.header import NAMED_FIRST, Account
 from raftmq.wire.batch.records import encode_batch, encode_fence
+from raftmq.wire.batch.scheduling import delivery_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,6 +66,28 @@ def test_a_fence_has_a_place_and_is_nobodys_record(tmp_path: Path) -> None:
     """The log ends behind it, and what it says is no value."""
     write(tmp_path, batch(0, 1), fence(1))
     assert [values for *_, values in read(tmp_path)["batches"]] == [[1], [None]]
+
+
+def test_what_is_scheduled_is_hidden_and_told(tmp_path: Path) -> None:
+    """No reader gets it where it stands; its values are told apart (A12.2)."""
+    encoded = [encode_value(value) for value in (1, 2, 3)]
+    scheduled = bytes(encode_batch(values=encoded, timestamp=1, due_ms=500, leader_epoch=1))
+    write(tmp_path, scheduled)
+    found = read(tmp_path)
+    assert [values for *_, values in found["batches"]] == [[None, None, None]]
+    assert found["scheduled"] == [[0, [1, 2, 3]]]
+
+
+def test_a_delivery_without_what_was_cancelled() -> None:
+    """The other values stand at their offsets, and nothing is scheduled (A12.2)."""
+    encoded = [encode_value(value) for value in (1, 2, 3)]
+    scheduled = encode_batch(values=encoded, timestamp=1, due_ms=500, leader_epoch=1)
+    found: dict[str, list[Any]] = {"batches": []}
+    delivery = delivery_of(scheduled, original_offset=0, now_ms=500, left_out=[1])
+    add_batch(found, bytes(delivery))
+    ((_, _, _, values),) = found["batches"]
+    assert values == [1, None, 3]
+    assert "scheduled" not in found
 
 
 def test_batches_of_all_segments(tmp_path: Path) -> None:
