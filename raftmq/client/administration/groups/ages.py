@@ -14,7 +14,7 @@ import anyio
 
 from raftmq.client.administration.offsets import ENDS_SECONDS_MAX
 from raftmq.client.administration.questions import settle
-from raftmq.client.consumer.completed_fetches import CompletedFetch
+from raftmq.client.consumer.completed_fetches import PassedOver
 from raftmq.client.consumer.fetch_response import Expected, check_answer, end_told
 from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.errors import RaftmqError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from raftmq.client.administration.results import TopicPartition
+    from raftmq.client.consumer.completed_fetches import Fetched
     from raftmq.client.routing.cluster import Cluster
     from raftmq.client.routing.routes import LeaderPlace
 
@@ -67,12 +68,12 @@ async def _age(
         if not pieces:  # a new leader that does not know yet that they are committed
             return None
         for piece in pieces:
-            if piece.is_passed_over:
+            if isinstance(piece, PassedOver) or piece.is_passed_over:
                 continue
             part = piece.part(offset, records_max=1)
             if part.start < part.stop:
                 return _seconds_since(part.batch.timestamps[part.start])
-        offset = pieces[-1].header.end_offset  # all passed over, or in a gap
+        offset = pieces[-1].end_offset  # all passed over, or in a gap
     return 0.0
 
 
@@ -84,26 +85,41 @@ def _seconds_since(timestamp: int) -> float | None:
 
 async def _fetch(
     cluster: Cluster, key: TopicPartition, offset: int, *, deadline: float
-) -> list[CompletedFetch]:
-    """The batches at `offset`; none if there are none yet.
+) -> list[Fetched]:
+    """The batches at `offset`, and what is left out there; none if there are none yet.
 
     Raises:
         RaftmqError: also OffsetOutOfRange, and CorruptRecord for what does not belong there.
     """
 
-    async def attempt(place: LeaderPlace) -> list[CompletedFetch]:
+    async def attempt(place: LeaderPlace) -> list[Fetched]:
         wanted = FetchPartition(
             place.topic_id, place.partition, offset, place.leader_epoch, bytes_max=BYTES_MAX
         )
         isolation = IsolationLevel.READ_COMMITTED
-        body = Fetch(0, 1, BYTES_MAX, partitions=(wanted,), isolation_level=isolation)
+        body = Fetch(
+            0,
+            1,
+            BYTES_MAX,
+            partitions=(wanted,),
+            isolation_level=isolation,
+            takes_gaps=True,  # what is scheduled is no record yet
+        )
         told, data = await cluster.ask_leader(place, body, deadline=deadline)
         where = f"{key[0]}-{key[1]} from offset {offset}"
         end = end_told(told, isolation)
-        expected = Expected(offset, ABSENT, place.leader_epoch, end, where, told.aborted)
+        expected = Expected(
+            offset,
+            ABSENT,
+            place.leader_epoch,
+            end,
+            where,
+            told.aborted,
+            left_out=told.left_out,
+        )
         pieces, damage = check_answer(data, expected)
         if damage is not None and not pieces:
             raise damage
-        return [piece for piece in pieces if isinstance(piece, CompletedFetch)]
+        return pieces
 
     return await cluster.at_leader(*key, attempt, deadline=deadline, repeats=RepeatEffect.HARMLESS)

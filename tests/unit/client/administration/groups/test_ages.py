@@ -95,6 +95,18 @@ async def test_control_batches_are_passed_over(autojump_clock: MockClock) -> Non
         assert await age(admin) == 5.0
 
 
+async def test_what_is_scheduled_is_passed_over(autojump_clock: MockClock) -> None:
+    """It is no record yet, as of a topic of retries; what stands behind it is (A12.2, A12.4)."""
+    waits = bytes(encode_batch(values=[b"x"], timestamps=[NOW_MS - 9000], due_ms=NOW_MS + 9000))
+    async with open_registry() as (registry, admin):
+        log = log_of(registry, waits, waits)
+        (row,) = await admin.group_lag("g", with_ages=True)
+        assert (row.lag, row.age_seconds) == (2, 0.0)
+        log.append(written(5000))
+        log.append(waits)
+        assert await age(admin) == 5.0
+
+
 @pytest.mark.parametrize(("timestamp", "seconds"), [(-1, None), (NOW_MS + 5000, 0.0), (0, 1.7e9)])
 async def test_odd_timestamps(
     timestamp: int, seconds: float | None, autojump_clock: MockClock
