@@ -584,6 +584,12 @@ class Replica:
         could not be read may go: where no replica has it, that is the way out."""
         return self.log.transactions.decided_end(self.high_watermark)
 
+    @property
+    def settled_bound(self) -> int:
+        """What settles a scheduled batch counts below it: a deletion is durable at once, and must
+        not outlive a delivery that is in the page cache only."""
+        return min(self.high_watermark, self.log.durable_end_offset)
+
     def resolve(
         self, producer_ids: Iterable[int] | None = None, *, aborts_ahead: bool = False
     ) -> bool:
@@ -758,7 +764,7 @@ class Replica:
         # Not beyond what this replica knows to be committed: its high watermark lags the leader's.
         start = min(self.leader_start_offset, self.high_watermark)
         # Nor before it knows itself to be settled what was scheduled there.
-        start = self.log.schedule.deletable_start(start, self.high_watermark)
+        start = self.log.schedule.deletable_start(start, self.settled_bound)
         await self._directory.delete_records(self.log, start)  # until the new start is durable
 
     def on_no_answer(self, token: int) -> None:
@@ -855,7 +861,7 @@ class Replica:
         """
         if self.leader is None:
             return self.log.log_start_offset
-        return self.log.schedule.deletable_start(self.deletable_end, self.high_watermark)
+        return self.log.schedule.deletable_start(self.deletable_end, self.settled_bound)
 
     def _on_held(self) -> None:
         """The log holds more, or went offline: see `PartitionLog.on_held`."""

@@ -10,6 +10,7 @@ between any two steps.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import trio
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from raftmq.partition.replica_environment import PartitionKey
     from raftmq.partition.scheduling.columns import ScheduledEntry
     from raftmq.partition.storage.directory import LogDirectory
+    from raftmq.partition.storage.log import PartitionLog
 
 logger = logging.getLogger("raftmq.broker")
 
@@ -43,7 +45,26 @@ AT_ONCE = 64  # partitions whose originals are read at a time
 SLEEP_SECONDS_MAX = 1.0
 RETRY_SECONDS = 1.0  # after rot, or a disk that refuses
 COMMIT_SECONDS = 10.0  # how long one wait for the followers takes at the most
+FAILED_MAX = 10_000  # batches of one partition that cannot be delivered now
 CARRY_SECONDS = 10.0  # between looks at what retention would delete
+
+
+class Ahead:
+    """What was delivered of one partition in one leadership, and is not committed yet."""
+
+    def __init__(self, reign: Reign) -> None:
+        self.reign = reign
+        self._parts: deque[tuple[int, int]] = deque()  # end offset and bytes
+        self._bytes = 0
+
+    def add(self, end_offset: int, length: int) -> None:
+        self._parts.append((end_offset, length))
+        self._bytes += length
+
+    def bytes_beyond(self, high_watermark: int) -> int:
+        while self._parts and self._parts[0][0] <= high_watermark:
+            self._bytes -= self._parts.popleft()[1]
+        return self._bytes
 
 
 class LedReplicas(Protocol):
@@ -62,6 +83,7 @@ class ScheduledDelivery:
         self._due: dict[PartitionKey, int] = {}  # what the wheel has
         self._changed: dict[PartitionKey, None] = {}  # to be put into the wheel
         self._busy: set[PartitionKey] = set()  # their originals are being read
+        self._ahead: dict[PartitionKey, Ahead] = {}
         self._room = trio.CapacityLimiter(AT_ONCE)
         self._woken = trio.Event()
 
@@ -96,6 +118,7 @@ class ScheduledDelivery:
             if due_ms is None:
                 self._wheel.discard(key)
                 self._due.pop(key, None)
+                self._ahead.pop(key, None)
             else:
                 self._wheel.set(key, due_ms)
                 self._due[key] = due_ms
@@ -115,53 +138,57 @@ class ScheduledDelivery:
 
     async def _deliver_from(self, key: PartitionKey) -> None:
         """Deliver what is due of one partition."""
+        # Rot, which another task looks at, or a disk that refuses: tried again after a pause, while
+        # others are delivered.
+        failed: list[int] = []
+        log: PartitionLog | None = None
         try:
-            async with self._room:  # until others have read theirs
-                is_done = await self._deliver_due(key)
-            if not is_done:  # rot, which another task looks at, or a disk that refuses
+            while len(failed) < FAILED_MAX:
+                replica = self._hosting.find(key)
+                reign = None if replica is None else Reign.of(replica)
+                if replica is None or reign is None:
+                    break
+                log, ahead = reign.log, self._ahead_of(key, reign)
+                if ahead.bytes_beyond(replica.high_watermark) >= AHEAD_BYTES_MAX:
+                    await self._committed(replica, reign)
+                    continue
+                async with self._room:  # until others have read theirs
+                    if not await self._deliver_some(replica, reign, failed, ahead):
+                        break
+                await trio.lowlevel.checkpoint()
+            if failed:
                 await trio.sleep(RETRY_SECONDS)
         finally:
+            if log is not None:
+                for base_offset in failed:
+                    log.schedule.give_back(base_offset)
             self._busy.discard(key)
             self._changed[key] = None
             self._woken.set()
 
-    async def _deliver_due(self, key: PartitionKey) -> bool:
-        """False: something is due, and cannot be read or appended now."""
-        ahead_bytes = 0
-        while True:
-            replica = self._hosting.find(key)
-            reign = None if replica is None else Reign.of(replica)
-            if replica is None or reign is None:
-                return True
-            taken = reign.log.schedule.take_due(self._directory.now_ms(), TAKEN_AT_ONCE)
-            if not taken:
-                return True
-            length = await self._deliver(replica, reign, taken)
-            if not length:
-                return False
-            ahead_bytes += length
-            if ahead_bytes >= AHEAD_BYTES_MAX:
-                await self._committed(replica, reign)
-                ahead_bytes = 0
-            await trio.lowlevel.checkpoint()
+    def _ahead_of(self, key: PartitionKey, reign: Reign) -> Ahead:
+        known = self._ahead.get(key)
+        if known is None or known.reign != reign:
+            known = self._ahead[key] = Ahead(reign)
+        return known
 
-    async def _deliver(
-        self, replica: Replica, reign: Reign, taken: Sequence[ScheduledEntry]
-    ) -> int:
-        """Returns the bytes of what was appended."""
-        length, left = 0, taken
+    async def _deliver_some(
+        self, replica: Replica, reign: Reign, failed: list[int], ahead: Ahead
+    ) -> bool:
+        """False: nothing is due any more. What cannot be delivered now stays taken."""
+        schedule = reign.log.schedule
+        taken = schedule.take_due(self._directory.now_ms(), TAKEN_AT_ONCE)
+        left: Sequence[ScheduledEntry] = taken
         try:
             while left:
                 some, left = await self._read(reign, left)
-                now_ms = self._directory.now_ms()
-                length += deliver(replica, reign, some, now_ms=now_ms)
+                length = deliver(replica, reign, some, now_ms=self._directory.now_ms())
+                if length:
+                    ahead.add(reign.log.log_end_offset, length)
         except StorageError as error:
             logger.warning("delivery has to wait: log=%s reason=%s", reign.log.name, error)
-        finally:
-            # What could not be read, or is not due any more.
-            for entry in taken:
-                reign.log.schedule.give_back(entry.base_offset)
-        return length
+        failed += [one.base_offset for one in taken if schedule.is_taken(one.base_offset)]
+        return bool(taken)
 
     async def _read(
         self, reign: Reign, entries: Sequence[ScheduledEntry]
@@ -210,20 +237,23 @@ class ScheduledDelivery:
         log = reign.log
         end_offset = min(log.wanted_start, replica.deletable_end)
         size = sum(one.size for one in log.segments[:-1] if one.end_offset <= end_offset)
-        entries = log.schedule.to_carry_forward(end_offset, size)
-        if entries:
+        if log.schedule.is_worth_carrying(end_offset, size):
             try:
-                await self._carry(replica, reign, entries)
+                await self._carry(replica, reign, end_offset)
             except StorageError as error:  # tried again
                 logger.warning("not carried forward: log=%s reason=%s", log.name, error)
 
-    async def _carry(
-        self, replica: Replica, reign: Reign, entries: Sequence[ScheduledEntry]
-    ) -> None:
-        length, left = 0, entries
-        while left:
-            some, left = await self._read(reign, left)
-            length += carry_forward(replica, reign, some)
+    async def _carry(self, replica: Replica, reign: Reign, end_offset: int) -> None:
+        begin, length = 0, 0
+        while reign.lasts(replica):
+            entries = reign.log.schedule.pending_from(begin, end_offset, TAKEN_AT_ONCE)
+            if not entries:
+                return
+            begin = entries[-1].base_offset + 1
+            left: Sequence[ScheduledEntry] = entries
+            while left:
+                some, left = await self._read(reign, left)
+                length += carry_forward(replica, reign, some)
             if length >= AHEAD_BYTES_MAX:
                 await self._committed(replica, reign)
                 length = 0
@@ -238,15 +268,15 @@ class ScheduledDelivery:
             StorageError: the disk refused.
         """
         reign = Reign.of(replica)
-        while reign is not None and reign.lasts(replica):
-            schedule = reign.log.schedule
-            if not schedule.bases or schedule.is_settled_before(end_offset, replica.high_watermark):
-                return True
-            entries = schedule.pending_before(end_offset)
-            if entries is None:
-                return False
-            await self._carry(replica, reign, entries)
-            await self._committed(replica, reign)
-            if not reign.lasts(replica) or schedule.pending_before(end_offset):
-                return False  # rot, or a commit that takes too long
-        return False
+        if reign is None:
+            return False
+        schedule = reign.log.schedule
+        if schedule.is_silent or schedule.is_settled_before(end_offset, replica.settled_bound):
+            return True
+        if schedule.has_undecided(end_offset):
+            return False
+        await self._carry(replica, reign, end_offset)
+        await self._committed(replica, reign)
+        # Not only in the page cache: the deletion is durable at once.
+        await self._directory.flusher.wait_durable(reign.log, reign.log.log_end_offset)
+        return schedule.is_settled_before(end_offset, replica.settled_bound)

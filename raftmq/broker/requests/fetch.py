@@ -83,16 +83,18 @@ class FetchRequests:
         for wanted in request.partitions:
             session.check(session.name(wanted))
         is_committed = level == IsolationLevel.READ_COMMITTED
+        # A broker mends its own log with what it reads: all of it, what is scheduled as well.
+        is_broker = context.node_id >= 0
         reading = ConsumerView(
             is_committed=is_committed,
             is_filtered=asked is not None,
-            takes_gaps=request.takes_gaps,
+            takes_gaps=request.takes_gaps or is_broker,
         )
-        reader: RecordReader = (
-            VisibleRecords(self._directory)
-            if asked is None
-            else FilteredRecords(self._directory, asked)
-        )
+        reader: RecordReader
+        if asked is not None:
+            reader = FilteredRecords(self._directory, asked)
+        else:
+            reader = (AllRecords if is_broker else VisibleRecords)(self._directory)
         return DelayedFetch(
             session, reading, reader, self._hosting, self._waiting, request, now
         ).start(now)

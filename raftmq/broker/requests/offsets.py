@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 from raftmq.broker.metadata_changes import ChangeStep, plan_each
@@ -220,27 +221,28 @@ class RecordDeletion:
     ) -> Reply:
         """In the quorum several at a time; on disk one by one, a few file operations each."""
         deadline = trio.current_time() + request.timeout_ms / 1000
-        for wanted in request.partitions:
-            await self._settle(wanted, deadline)  # until copies are committed
-        planned = plan_each(
-            request.partitions, self._plan, key=lambda it: (it.topic_id, it.partition)
-        )
+        # Until what is scheduled there is carried forward.
+        wishes = [await self._settled(wanted, deadline) for wanted in request.partitions]
+        planned = plan_each(wishes, self._plan, key=lambda it: (it.topic_id, it.partition))
         # Committed in the quorum first.
         outcomes = await self._changes.make(planned, timeout_ms=request.timeout_ms)
         told = [
             # On disk one by one: each waits for a flush and a few file operations.
             await self._told(wanted, change, outcome, deadline)
-            for wanted, change, outcome in zip(request.partitions, planned, outcomes, strict=True)
+            for wanted, change, outcome in zip(wishes, planned, outcomes, strict=True)
         ]
         return Reply(DeleteRecordsReply(tuple(told)))
 
-    async def _settle(self, wanted: RecordsToDelete, deadline: float) -> None:
-        """Carry forward what is scheduled there; `_plan` says what is wrong otherwise."""
+    async def _settled(self, wanted: RecordsToDelete, deadline: float) -> RecordsToDelete:
+        """Carry forward what is scheduled there; `_plan` says what is wrong otherwise. Returns the
+        same with the offset that it means now: copies stand behind that."""
         with suppress(RaftmqError), trio.move_on_at(deadline):
             replica = self._replicas.get(wanted.topic_id, wanted.partition)
             offset = _offset_of(wanted, replica)
+            wanted = msgspec.structs.replace(wanted, before_offset=offset)
             _check_deletable(replica, offset)
             await self._replicas.scheduled.settle_before(replica, offset)
+        return wanted
 
     def _plan(self, wanted: RecordsToDelete) -> Change:
         """At least the present log start: what retention has deleted must not come back either."""
@@ -316,7 +318,7 @@ def _offset_of(wanted: RecordsToDelete, replica: Replica) -> int:
 
 def _check_settled(replica: Replica, offset: int) -> None:
     schedule = replica.log.schedule
-    if not schedule.is_silent and not schedule.is_settled_before(offset, replica.high_watermark):
+    if not schedule.is_silent and not schedule.is_settled_before(offset, replica.settled_bound):
         raise OffsetNotAvailable(
             f"{replica.log.name}: scheduled records before offset {offset} are not carried forward "
             "yet, as followers lag, their transaction is open, or they cannot be read: ask again"

@@ -22,7 +22,10 @@ from raftmq.broker.requests.fetched_records import (
 from raftmq.disk.files import WouldBlock
 from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.filtered_read import Verdicts
+from raftmq.tag_filter import parse
 from raftmq.wire.messages.fetch import ABORTED_MAX
+
+EVERYTHING = parse("x | !x")
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -112,9 +115,11 @@ class VisibleRecords:
 
     def __init__(self, directory: LogDirectory) -> None:
         self._all, self._visible = AllRecords(directory), FilteredRecords(directory, None)
+        self._looking = FilteredRecords(directory, EVERYTHING)
 
     def begin(self) -> None:
         self._visible.begin()
+        self._looking.begin()
 
     def read_now(self, partition: SessionPartition, seen: PartitionView, limit: int) -> Records:
         return self._reader(partition).read_now(partition, seen, limit)
@@ -124,7 +129,11 @@ class VisibleRecords:
 
     def _reader(self, partition: SessionPartition) -> RecordReader:
         assert partition.replica is not None, "looked at, and not watched"
-        return self._all if partition.replica.log.schedule.is_silent else self._visible
+        log = partition.replica.log
+        if log.scheduled.is_known:
+            return self._all if log.schedule.is_silent else self._visible
+        # What was scheduled in a part that could not be read stands in the heads alone.
+        return self._looking
 
 
 # -- Filtered by tags -----------------------------------------------------------------------------

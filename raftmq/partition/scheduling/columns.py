@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from raftmq.model import NO_PRODUCER_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 ROWS_MAX = 4096  # so that a row is put into its place by moving 8 KiB at most
 NOT_SETTLED = -1
@@ -70,14 +70,17 @@ class RowState(IntEnum):
 
 class ScheduledColumns:
     """Attributes:
+    pending_count, pending_bytes: of those that are pending.
+    undecided_count: of those whose transaction is open, and that are not settled.
     queued: the due time and offset under which the leader's heap has this stretch, if it does.
     left_out: by base offset, the records that are cancelled, as bits by their delta.
     """
 
     __slots__ = (
         "_by_due", "_copies", "_copies_by_first", "_first_offsets", "_first_waiting",
-        "base_offsets", "due_times", "left_out", "lengths", "positions", "queued",
-        "record_counts", "settled_at", "settled_by", "states",
+        "base_offsets", "due_times", "left_out", "lengths", "pending_bytes", "pending_count",
+        "positions", "queued", "record_counts", "settled_at", "settled_by", "states",
+        "undecided_count",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -88,6 +91,7 @@ class ScheduledColumns:
         # Copies only: their rows, the first originals, and places in these two by first original.
         self._copies, self._first_offsets = array("H"), array("q")
         self._copies_by_first = array("H")
+        self.pending_count = self.pending_bytes = self.undecided_count = 0
         self.queued: tuple[int, int] | None = None
         self.left_out: dict[int, int] = {}
 
@@ -112,6 +116,7 @@ class ScheduledColumns:
         )
         self.settled_by.append(Settlement.NONE)
         self.settled_at.append(NOT_SETTLED)
+        self.count(row, 1)
         place = bisect_right(self._by_due, batch.due_ms, key=self.due_times.__getitem__)
         self._by_due.insert(place, row)
         self._first_waiting = min(self._first_waiting, place)
@@ -162,6 +167,20 @@ class ScheduledColumns:
             if end_offset > offset:
                 yield HiddenBatch(base_offset, end_offset, self.positions[row], self.lengths[row])
 
+    def row_at(self, base_offset: int) -> int:
+        """Of the batch that begins there, which there is."""
+        return bisect_left(self.base_offsets, base_offset)
+
+    @property
+    def has_copies(self) -> bool:
+        return bool(self._copies)
+
+    def is_whole_before(self, offset: int) -> bool:
+        return self.base_offsets[-1] < offset
+
+    def is_undecided(self, row: int) -> bool:
+        return not self.settled_by[row] and self.states[row] == RowState.UNDECIDED
+
     def rows_before(self, offset: int) -> range:
         return range(bisect_left(self.base_offsets, offset))
 
@@ -196,6 +215,16 @@ class ScheduledColumns:
             return False
         return max(self.settled_at[rows.start : rows.stop], default=NOT_SETTLED) < high_watermark
 
+    def count(self, row: int, by: int) -> None:
+        """Add it to what is pending or undecided, or take it away, before it changes."""
+        if self.settled_by[row]:
+            return
+        if self.states[row] == RowState.UNDECIDED:
+            self.undecided_count += by
+        else:
+            self.pending_count += by
+            self.pending_bytes += by * self.lengths[row]
+
     # -- order of due ----------------------------------------------------------------------
 
     def key_of(self, row: int) -> tuple[int, int]:
@@ -203,11 +232,17 @@ class ScheduledColumns:
 
     def first_waiting(self) -> tuple[int, int] | None:
         """Due time and offset of the first one that waits."""
+        if not self.pending_count:
+            return None
         rows, place = self._by_due, self._first_waiting
         while place < len(rows) and not self.is_waiting(rows[place]):
             place += 1
         self._first_waiting = place
         return self.key_of(rows[place]) if place < len(rows) else None
+
+    def rewind(self) -> None:
+        """Any of them may wait again."""
+        self._first_waiting = 0
 
     def on_waiting(self, row: int) -> None:
         """It waits again, as after a cut."""
@@ -290,11 +325,37 @@ def entry_of(place: RowPlace) -> ScheduledEntry:
         columns.due_times[row],
         columns.positions[row],
         columns.lengths[row],
-        tuple(delta for delta in range(bits.bit_length()) if bits >> delta & 1),
+        deltas_of(bits) if bits else (),
         RowState(columns.states[row]),
         Settlement(columns.settled_by[row]),
         columns.settled_at[row],
     )
+
+
+_FEW = 100  # so many are found faster one by one
+_BITS = [tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256)]
+
+
+def deltas_of(bits: int) -> tuple[int, ...]:
+    """The places of the bits that are set, rising; a batch may have 65,536."""
+    if bits.bit_count() <= _FEW:
+        found = []
+        while bits:
+            found.append((bits & -bits).bit_length() - 1)
+            bits &= bits - 1
+        return tuple(found)
+    packed = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+    return tuple(
+        [8 * place + bit for place, byte in enumerate(packed) if byte for bit in _BITS[byte]]
+    )
+
+
+def bits_of(deltas: Iterable[int], count: int) -> int:
+    """The other way round; all below `count`."""
+    packed = bytearray((count + 7) // 8)
+    for delta in deltas:
+        packed[delta >> 3] |= 1 << (delta & 7)
+    return int.from_bytes(packed, "little")
 
 
 def base_of(place: RowPlace) -> int:

@@ -180,8 +180,8 @@ def remove_void_lists(files: Files, folder: Path, ends: Mapping[int, int]) -> No
     grows beyond their ends (invariant 2). `ends`: end offsets by base offset."""
     for base_offset in find_lists(files, folder):
         path = list_path(folder, base_offset)
-        data = read_file(files, path) or b""
-        with suppress(CorruptRecord):
+        with suppress(CorruptRecord, StorageError):
+            data = read_file(files, path) or b""
             if read_list(data, base_offset).end_offset <= ends.get(base_offset, -1):
                 continue
         files.remove(path)
@@ -232,13 +232,15 @@ def decision(header: BatchHeader, kind: ControlType | int) -> Decided | None:
 
 class FoundSchedule(NamedTuple):
     """Attributes:
-    listed: of the last segment.
+    listed: of the last segment; None: not all of it could be read.
     unread: what does not decode, with its offset: it may have rotted.
+    unread_bases: base offsets of the segments that could not be read whole.
     """
 
     schedule: Schedule
-    listed: EventList
+    listed: EventList | None
     unread: tuple[CorruptRecord, ...] = ()
+    unread_bases: tuple[int, ...] = ()
 
 
 def nothing_scheduled(active_base: int) -> FoundSchedule:
@@ -262,8 +264,10 @@ def find_schedule(
     Raises:
         StorageError: the disk refused to show the log.
     """
-    schedule, listed = Schedule(segments[0].base_offset), EventList()
+    schedule = Schedule(segments[0].base_offset)
     unread: list[CorruptRecord] = []
+    unread_bases: list[int] = []
+    listed = EventList()
     for segment in segments:
         schedule.on_roll(segment.base_offset)
         listed, start = EventList(), segment.base_offset
@@ -273,10 +277,13 @@ def find_schedule(
             start = saved.end_offset
         if segment.base_offset not in speaking:
             start = max(start, since)
-        if start < segment.end_offset:
-            error = _walk(schedule, listed, segment, start)
-            unread += [] if error is None else [error]
-    return FoundSchedule(schedule, listed, tuple(unread))
+        errors = _walk(schedule, listed, segment, start) if start < segment.end_offset else []
+        if errors:
+            unread += errors
+            unread_bases.append(segment.base_offset)
+    is_whole = segments[-1].base_offset not in unread_bases
+    known = listed if is_whole else None  # a list must not claim what was not read
+    return FoundSchedule(schedule, known, tuple(unread), tuple(unread_bases))
 
 
 def _note_all(schedule: Schedule, listed: EventList, events: Iterable[ScheduleEvent]) -> None:
@@ -287,24 +294,32 @@ def _note_all(schedule: Schedule, listed: EventList, events: Iterable[ScheduleEv
 
 def _walk(
     schedule: Schedule, listed: EventList, segment: SegmentBatches, start: int
-) -> CorruptRecord | None:
-    """Returns what ends the walk before the segment's end."""
-    reached = start
+) -> list[CorruptRecord]:
+    """Returns what cannot be read: of a batch whose header is sound the head alone, and else all
+    that stands behind."""
+    reached, errors = start, list[CorruptRecord]()
     try:
         file = segment.file()
         for position, header in segment.walk(start):
             reached = header.base_offset
-            event = event_in(file, position, header, schedule)
-            if event is not None and schedule.note(event):
-                listed.append(event)
+            try:
+                event = event_in(file, position, header, schedule)
+            except CorruptRecord as error:
+                schedule.on_unread(header.base_offset, header.end_offset)
+                errors.append(without_frames(error))
+            else:
+                if event is not None and schedule.note(event):
+                    listed.append(event)
             reached = header.end_offset
     except CorruptRecord as error:
-        logger.warning("scheduled records not known: log=%s reason=%s", segment.base_offset, error)
         if error.offset is None:  # inside of the batch behind the last one
             error.offset = reached
-        schedule.on_unread(max(reached, start), segment.end_offset)
-        return without_frames(error)
-    return None
+        schedule.on_unread(reached, segment.end_offset)
+        errors.append(without_frames(error))
+    if errors:
+        what = "scheduled records not known: segment=%d places=%d reason=%s"
+        logger.warning(what, segment.base_offset, len(errors), errors[0])
+    return errors
 
 
 # -- Of one log ------------------------------------------------------------------------------------
@@ -339,10 +354,20 @@ class KnownSchedule:
 
     def __init__(self, folder: Path, found: FoundSchedule) -> None:
         self._folder, self.now = folder, found.schedule
-        # None: the log was cut in this segment, and its events before are in batches only.
+        # None: the log was cut in this segment, or it could not be read whole: its events are in
+        # the batches only.
         self._listed: EventList | None = found.listed
         self._waiting: dict[int, tuple[int, list[bytes]]] = {}
-        self._unread = found.unread
+        self._unread, self._unread_bases = found.unread, found.unread_bases
+
+    @property
+    def is_known(self) -> bool:
+        """All of the log could be read."""
+        return not self._unread_bases
+
+    def speaking(self) -> tuple[int, ...]:
+        """Base offsets of the segments that have something to say, or may have."""
+        return tuple(sorted({*self.now.bases, *self._unread_bases}))
 
     def take_unread(self) -> tuple[CorruptRecord, ...]:
         """What did not decode when the batches were last read, each with its offset; once."""
@@ -389,6 +414,7 @@ class KnownSchedule:
         """The log's first segment begins there now."""
         self.now.trim(first_offset)
         self._waiting = {base: rest for base, rest in self._waiting.items() if base >= first_offset}
+        self._unread_bases = tuple(base for base in self._unread_bases if base >= first_offset)
 
     def start_over(self, offset: int) -> None:
         self.replace(nothing_scheduled(offset))
@@ -396,4 +422,4 @@ class KnownSchedule:
     def replace(self, found: FoundSchedule) -> None:
         """It was read again."""
         self.now, self._listed, self._waiting = found.schedule, found.listed, {}
-        self._unread = found.unread
+        self._unread, self._unread_bases = found.unread, found.unread_bases

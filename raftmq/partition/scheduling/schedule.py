@@ -33,6 +33,7 @@ from raftmq.partition.scheduling.columns import (
     ScheduleSegment,
     Settlement,
     base_of,
+    bits_of,
     entry_of,
     segment_base,
     stretch_base,
@@ -142,7 +143,7 @@ class Schedule:
         `left_out`: the batches that have cancelled them may be deleted before the copy is."""
         self._settle(batch.base_offset, replaced, Settlement.CARRIED)
         place = self._append(batch, first_offset)
-        bits = sum(1 << delta for delta in left_out)
+        bits = bits_of(left_out, batch.record_count)
         if bits:
             place.columns.left_out[batch.base_offset] = bits
 
@@ -152,13 +153,16 @@ class Schedule:
         if base_offsets is None:
             return
         self._segments[-1].decisions.append(NotedDecision(offset, producer_id, base_offsets))
-        for base_offset in base_offsets:
-            place = self._place_of(base_offset)
-            if place is None:  # trimmed
-                continue
-            if not is_commit and not place.columns.settled_by[place.row]:
-                self._settle(offset, base_offset, Settlement.ABORTED)
-            self._change(place, state=RowState.WAITING)
+        for columns, rows in self._rows_of(base_offsets):
+            for row in rows:
+                self._count(columns, row, -1)
+                columns.states[row] = RowState.WAITING
+                if not is_commit and not columns.settled_by[row]:
+                    self._note_settled(offset, columns.base_offsets[row])
+                    columns.settled_by[row], columns.settled_at[row] = Settlement.ABORTED, offset
+                self._count(columns, row, 1)
+            columns.rewind()
+            self._queue(columns)
 
     def on_unread(self, begin: int, end: int) -> None:
         """A walk, which goes from the log's beginning to its end, could not read all of these."""
@@ -244,6 +248,8 @@ class Schedule:
             if run is not None and run[1] != batch.base_offset:
                 break
             run = (batch.base_offset if run is None else run[0]), batch.end_offset
+            if run[0] > offset:  # where it begins is all that is asked
+                break
         return run
 
     def hidden_in(self, begin: int, end: int) -> list[HiddenBatch]:
@@ -289,6 +295,9 @@ class Schedule:
         if place is None or not place.columns.is_pending(place.row):
             return None
         return entry_of(place)
+
+    def is_taken(self, base_offset: int) -> bool:
+        return base_offset in self._taken
 
     def give_back(self, base_offset: int) -> None:
         """What was taken could not be delivered."""
@@ -375,30 +384,49 @@ class Schedule:
                     return segment.base_offset
         return None
 
-    def pending_before(self, end_offset: int) -> list[ScheduledEntry] | None:
-        """What has to be carried forward before the log may begin there; None: not yet, as a
-        transaction is undecided, and a copy is of no transaction."""
+    def has_undecided(self, end_offset: int) -> bool:
+        """Whether something scheduled before it is of a transaction that is open, or cannot be
+        read: it can be neither delivered nor carried forward yet."""
         if self._unread.end:
-            return None
-        found = []
-        for segment in self._segments:
-            for columns in segment.stretches:
-                for row in columns.rows_before(end_offset):
-                    if columns.is_pending(row):
-                        found.append(entry_of(RowPlace(segment, columns, row)))
-                    elif not columns.settled_by[row]:
-                        return None
-        return found
+            return True
+        for columns in self._stretches_before(end_offset):
+            if columns.undecided_count and columns.is_whole_before(end_offset):
+                return True
+            if columns.undecided_count and any(
+                columns.is_undecided(row) for row in columns.rows_before(end_offset)
+            ):
+                return True
+        return False
 
-    def to_carry_forward(self, end_offset: int, size: int) -> list[ScheduledEntry] | None:
-        """The same for retention, which would delete the segments before `end_offset`, of `size`
-        bytes together; None also if that frees too little.
+    def is_worth_carrying(self, end_offset: int, size: int) -> bool:
+        """Whether retention, which would delete the segments before `end_offset`, of `size` bytes
+        together, has what is pending there carried forward.
 
         Together: else one segment that is full of pending batches would keep all behind it.
         """
-        found = self.pending_before(end_offset)
-        if found is None or CARRIED_PART * sum(entry.length for entry in found) >= size:
-            return None
+        if self.has_undecided(end_offset):
+            return False
+        length = 0
+        for columns in self._stretches_before(end_offset):
+            if columns.is_whole_before(end_offset):
+                length += columns.pending_bytes
+            else:
+                rows = columns.rows_before(end_offset)
+                length += sum(columns.lengths[row] for row in rows if columns.is_pending(row))
+        return 0 < CARRIED_PART * length < size
+
+    def pending_from(self, begin: int, end: int, limit: int) -> list[ScheduledEntry]:
+        """At most `limit` of what is pending in [begin, end), by offset."""
+        found: list[ScheduledEntry] = []
+        for segment in self._segments:
+            for columns in segment.stretches:
+                if not columns.pending_count or columns.base_offsets[-1] < begin:
+                    continue
+                for row in columns.rows_before(end)[len(columns.rows_before(begin)) :]:
+                    if columns.is_pending(row):
+                        found.append(entry_of(RowPlace(segment, columns, row)))
+                        if len(found) >= limit:
+                            return found
         return found
 
     def _stretches_before(self, end_offset: int) -> Iterator[ScheduledColumns]:
@@ -415,7 +443,8 @@ class Schedule:
             segment.stretches.append(ScheduledColumns())
         columns = segment.stretches[-1]
         row = columns.append(batch, first_offset)
-        self._tally(columns, row, columns.is_pending(row))
+        if columns.is_pending(row):
+            self._tally(1, batch.length)
         self._queue(columns)
         return RowPlace(segment, columns, row)
 
@@ -444,6 +473,8 @@ class Schedule:
     def _newest_copy(self, handle: int) -> RowPlace | None:
         for segment in reversed(self._segments):
             for columns in reversed(segment.stretches):
+                if not columns.has_copies:
+                    continue
                 row = columns.copy_of(handle)
                 if row is not None:
                     return RowPlace(segment, columns, row)
@@ -489,19 +520,42 @@ class Schedule:
         settled_at: int = NOT_SETTLED,
     ) -> None:
         columns, row = place.columns, place.row
-        before = columns.is_pending(row)
+        self._count(columns, row, -1)
         if state is not None:
             columns.states[row] = state
         if settled_by is not None:
             columns.settled_by[row], columns.settled_at[row] = settled_by, settled_at
-        self._tally(columns, row, columns.is_pending(row) - before)
-        if columns.is_waiting(row):
+        self._count(columns, row, 1)
+        if not columns.is_waiting(row):
+            return
+        if self._heads is None:  # no order of due is kept
+            columns.rewind()
+        else:
             columns.on_waiting(row)
             self._queue(columns)
 
-    def _tally(self, columns: ScheduledColumns, row: int, change: int) -> None:
-        self.pending_count += change
-        self.pending_bytes += change * columns.lengths[row]
+    def _count(self, columns: ScheduledColumns, row: int, by: int) -> None:
+        """Take a row out before it changes, and in again afterwards."""
+        columns.count(row, by)
+        if columns.is_pending(row):
+            self._tally(by, by * columns.lengths[row])
+
+    def _tally(self, count: int, length: int) -> None:
+        self.pending_count += count
+        self.pending_bytes += length
+
+    def _rows_of(self, base_offsets: Sequence[int]) -> Iterator[tuple[ScheduledColumns, list[int]]]:
+        """The rows of these batches, which rise, for each stretch, but for what is trimmed."""
+        place = 0
+        while place < len(base_offsets):
+            found = self._place_of(base_offsets[place])
+            if found is None:
+                place += 1
+                continue
+            columns = found.columns
+            end = bisect_right(base_offsets, columns.base_offsets[-1], lo=place)
+            yield columns, [columns.row_at(each) for each in base_offsets[place:end]]
+            place = end
 
     # -- what a cut undoes -----------------------------------------------------------------
 
@@ -524,10 +578,11 @@ class Schedule:
         while segment.decisions and segment.decisions[-1].offset >= offset:
             _, producer_id, base_offsets = segment.decisions.pop()
             self._undecided[producer_id] = base_offsets
-            for base_offset in base_offsets:
-                place = self._place_of(base_offset)
-                if place is not None:
-                    self._change(place, state=RowState.UNDECIDED)
+            for columns, rows in self._rows_of(base_offsets):
+                for row in rows:
+                    self._count(columns, row, -1)
+                    columns.states[row] = RowState.UNDECIDED
+                    self._count(columns, row, 1)
 
     def _cut_segment(self, segment: ScheduleSegment, offset: int) -> None:
         self._forget_rows(segment, offset)
@@ -539,7 +594,7 @@ class Schedule:
         """Those at or after it count no more."""
         for columns in segment.stretches:
             for row in range(len(columns.rows_before(offset)), len(columns)):
-                self._tally(columns, row, -columns.is_pending(row))
+                self._count(columns, row, -1)
 
     # -- order of due ----------------------------------------------------------------------
 

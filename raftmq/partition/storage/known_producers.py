@@ -455,7 +455,7 @@ def recover_producers(
         files.sync_directory(folder)
     # Only snapshots at a roll were synced; the one of the last shutdown may not be durable.
     bases = {segment.base_offset for segment in segments}
-    known = KnownProducers(folder, found, durable=bases, speaking=lambda: scheduled.now.bases)
+    known = KnownProducers(folder, found, durable=bases, speaking=scheduled.speaking)
     if found.beginning < segments[-1].base_offset:
         known.take(end)  # the walk covered more than one segment: spare the next opening that
     return known, scheduled

@@ -203,8 +203,12 @@ class World:
             replica.trim(end)
             self.counts["deleted"] += 1
             return
-        entries = replica.schedule.to_carry_forward(end, replica.log.size(replica.log.first, end))
-        for entry in entries or ():
+        size = replica.log.size(replica.log.first, end)
+        if replica.schedule.is_worth_carrying(end, size):
+            self._carry(replica, end)
+
+    def _carry(self, replica: Replica, end: int) -> None:
+        for entry in replica.schedule.pending_from(0, end, 1_000):
             if not replica.is_carried(entry):
                 replica.read(Kind.COPY, entry)
 
@@ -226,9 +230,8 @@ class World:
             replica.trim(offset)
             self.counts["records deleted"] += 1
             return
-        for entry in replica.schedule.pending_before(offset) or ():
-            if not replica.is_carried(entry):
-                replica.read(Kind.COPY, entry)
+        if not replica.schedule.has_undecided(offset):
+            self._carry(replica, offset)
 
     # -- replication -----------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ class Reader:
         level: IsolationLevel = IsolationLevel.READ_COMMITTED,
         wait_ms: int = 0,
         takes_gaps: bool = True,
+        of_broker: bool = False,
         session: tuple[int, int] = (0, WITHOUT_SESSION),
         bytes_max: int = 1 << 20,
         tags: str = "*",
@@ -64,7 +65,8 @@ class Reader:
             takes_gaps=takes_gaps,
             tags=pack_filter(tag_filter(tags)),
         )
-        return answered(self._requests.fetch(CLIENT, request, b""))
+        context = CLIENT._replace(node_id=7) if of_broker else CLIENT
+        return answered(self._requests.fetch(context, request, b""))
 
     async def told(self, offset: int, **wanted: Any) -> PartitionFetched:
         return told_of(await self.ask(offset, **wanted))[0]

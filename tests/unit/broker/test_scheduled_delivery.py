@@ -13,11 +13,14 @@ from raftmq.errors import ErrorCode, UnsupportedVersion
 from raftmq.model import NO_PRODUCER_ID
 from raftmq.partition.scheduling.schedule import CancelRefusal
 from raftmq.tag_filter import parse
+from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
+from tests.unit.broker.asking import ask
 from tests.unit.broker.consuming import Parked
 from tests.unit.broker.copying import payload_of, told_of
 from tests.unit.broker.hosting import settle
 from tests.unit.broker.readers import reading
 from tests.unit.broker.scheduling import now_ms, plain, schedule, scheduling
+from tests.unit.broker.test_record_deletion import deletion
 from tests.unit.broker.transacting import end, open_id
 
 if TYPE_CHECKING:
@@ -267,3 +270,67 @@ async def test_a_client_that_knows_no_gaps_is_told(autojump_clock: MockClock) ->
         told = told_of(await reader.ask(0, takes_gaps=False))[0]
         assert told.error == UnsupportedVersion.code
         assert "upgrade" in told.message
+
+
+# -- faults that a reading has found ---------------------------------------------------------------
+
+
+async def test_all_is_deleted_while_something_waits(autojump_clock: MockClock) -> None:
+    """Up to what was the end when it was asked: the copy stands behind that. (A12.2)"""
+    async with scheduling() as (_, node, replica, _):
+        for _ in range(5):
+            plain(replica, b"x")
+        schedule(replica, b"late", delay=1000)
+        await settle()
+        request = DeleteRecords((RecordsToDelete(replica.key.topic_id, 0, -1),))
+        [told] = (await ask(deletion(node).delete, request)).partitions
+        assert (told.error, told.log_start_offset) == (ErrorCode.NONE, 6)
+        assert replica.log.log_start_offset == 6
+        assert replica.log.log_end_offset == 7
+        assert replica.log.schedule.pending_count == 1
+
+
+async def test_a_broker_reads_what_is_scheduled_to_mend_its_log(autojump_clock: MockClock) -> None:
+    """By a consumer's request, which it makes for a repair. (A3.6)"""
+    async with scheduling() as (_, _, replica, reader):
+        plain(replica, b"a")
+        schedule(replica, b"late", delay=1000)
+        await settle()
+        told = await reader.ask(0, takes_gaps=False, of_broker=True)
+        assert payload_of(told) == replica.log.active.file.read(0, replica.log.size)
+
+
+async def test_rot_of_many_does_not_hold_the_others_back(autojump_clock: MockClock) -> None:
+    """More of them than are read at a time, all due before. (A12.3)"""
+    async with scheduling() as (_, _, replica, reader):
+        for _ in range(300):
+            schedule(replica, b"a" * 20, delay=5)
+        schedule(replica, b"sound", delay=6)
+        await settle()
+        file = replica.log.active.file
+        for entry in list(replica.log.schedule.entries())[:300]:
+            place = entry.position + entry.length - 3
+            (byte,) = file.read(place, 1)
+            file.write(place, [bytes([byte ^ 1])])
+        await trio.sleep(60)
+        assert await read_all(reader) == [b"sound"]
+
+
+async def test_a_delivery_in_the_page_cache_settles_nothing(autojump_clock: MockClock) -> None:
+    """A deletion is durable at once: a cut of power would take both. (A12.2)"""
+    around = {"durability": "page_cache", "segment_bytes": "2000", "retention_bytes": "1"}
+    async with scheduling(**around) as (_, node, replica, _):
+        schedule(replica, b"late", delay=5)
+        for _ in range(20):
+            plain(replica, b"p" * 300)
+        node.directory.flusher.request_lazy()
+        await trio.sleep(5.5)
+        log = replica.log
+        assert log.schedule.pending_count == 0
+        assert log.durable_end_offset <= 21 < replica.high_watermark
+        await node.directory.enforce_retention(now_ms())
+        assert log.log_start_offset == 0
+        node.directory.flusher.request_lazy()
+        await trio.sleep(4)
+        await node.directory.enforce_retention(now_ms())
+        assert log.log_start_offset > 0

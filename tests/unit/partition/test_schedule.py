@@ -310,21 +310,27 @@ def test_what_is_pending_is_carried_if_it_is_less_than_a_quarter() -> None:
     schedule = schedule_of(100, 200, 300)
     schedule.on_delivery(3, 1)
     schedule.on_roll(10)
-    assert schedule.to_carry_forward(10, 800) is None
-    assert offsets(schedule.to_carry_forward(10, 801)) == [0, 2]
+    assert not schedule.is_worth_carrying(10, 800)
+    assert schedule.is_worth_carrying(10, 801)
+    assert offsets(schedule.pending_from(0, 10, 9)) == [0, 2]
+    assert offsets(schedule.pending_from(0, 10, 1)) == [0]
+    assert offsets(schedule.pending_from(1, 10, 9)) == [2]
     schedule.on_roll(20)
-    assert offsets(schedule.to_carry_forward(20, 800 + 5_000)) == [0, 2]
+    assert schedule.is_worth_carrying(20, 800 + 5_000)
+    assert not schedule.is_worth_carrying(0, MUCH)
 
 
 def test_nothing_is_carried_out_of_an_open_transaction() -> None:
     """A copy is of no transaction: it would be delivered whatever becomes of that."""
     schedule = in_transaction()
-    assert schedule.pending_before(3) is None
-    assert schedule.to_carry_forward(3, MUCH) is None
-    assert offsets(schedule.pending_before(1)) == [0]
+    assert schedule.has_undecided(3)
+    assert not schedule.is_worth_carrying(3, MUCH)
+    assert not schedule.has_undecided(1)
+    assert offsets(schedule.pending_from(0, 1, 9)) == [0]
     assert not schedule.is_settled_before(3, 10)
     schedule.on_marker(3, PRODUCER, is_commit=False)
-    assert offsets(schedule.pending_before(3)) == [0]
+    assert not schedule.has_undecided(3)
+    assert offsets(schedule.pending_from(0, 3, 9)) == [0]
 
 
 def test_a_trim_forgets_whole_segments() -> None:
@@ -367,7 +373,7 @@ def test_behind_a_gap_nothing_is_done() -> None:
     assert schedule.next_due() is None
     assert take(schedule) == []
     assert refusal(schedule, 0) is CancelRefusal.UNREAD
-    assert schedule.pending_before(2) is None
+    assert schedule.has_undecided(2)
     assert not schedule.is_settled_before(0, 10)
     schedule.accept_unread()
     assert take(schedule) == [0, 1, 4]
