@@ -305,6 +305,8 @@ class Replica:
         self._is_cutting = True
         try:
             async with self._cutting:  # until a change of roles has ended
+                if self.leader is None:
+                    self._end_role()  # an answer that is on its way must not be appended meanwhile
                 if start_over and not self.log.is_whole:
                     await self._directory.start_over(self.log, self.log.log_start_offset)
                 # Else it was repaired while this waited for the lock.

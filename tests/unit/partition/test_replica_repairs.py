@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
 from raftmq.errors import NotLeaderOrFollower, StorageError
+from raftmq.partition.replica_environment import FetchedFromLeader
 from tests.unit.partition.replica_world import KEY, News, led_by, machine, settle
 from tests.unit.storage.batches import append, batch, values_of
 
@@ -138,3 +140,29 @@ async def test_a_cut_that_fails_takes_the_log_offline(autojump_clock: MockClock)
         assert replica.log.damage
         await replica.cut_damage()
         assert replica.log.is_sound
+
+
+async def test_an_answer_that_comes_while_producers_are_read_back(
+    autojump_clock: MockClock,
+) -> None:
+    """Asked for before, as the log was whole: it is dropped, and asked for again (R7)."""
+    async with machine(1) as home:
+        replica = await home.replica()
+        await replica.take_up(led_by(2, 1))
+        append(replica.log, b"a")
+        await settle()
+        replica.log.schedule.on_unread(0, 1)
+        assert replica.has_unread
+        asked = replica.next_fetch()
+        assert asked is not None
+        home.disk.seconds = 1.0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(replica.cut_damage)
+            await trio.sleep(0.5)
+            assert replica.log.is_being_cut
+            replica.on_records(asked.token, FetchedFromLeader(bytes(batch(b"b")), 2, 0))
+        assert values_of(replica.log) == [b"a"]
+        assert not replica.has_unread
+        again = replica.next_fetch()
+        assert again is not None
+        assert again.fetch_offset == 1
