@@ -62,3 +62,8 @@ class RequestContext(NamedTuple):
     peer: str
     node_id: int = -1
     trace: Mapping[str, str] = NO_TRACE
+
+    @property
+    def is_of_broker(self) -> bool:
+        """A connection without a node id is a client's, also on a listener for both."""
+        return self.listener.is_for_brokers and self.node_id >= 0

@@ -575,7 +575,7 @@ class RpcServer:
         """Choose memory and places after Hello: a connection without a node id is a client's, also
         on a listener for both.
         """
-        is_broker = context.listener.is_for_brokers and context.node_id != ABSENT
+        is_broker = context.is_of_broker
         # A client on a listener that brokers share.
         if context.listener.is_for_brokers and not is_broker:
             # Only Hello shows which connections are clients', so they are counted once more here.

@@ -82,19 +82,21 @@ class FetchRequests:
         session.forget(request.forgotten)
         for wanted in request.partitions:
             session.check(session.name(wanted))
+        # Another replica that has rot: it needs the bytes as they stand in the log (0027).
+        is_of_replica = context.is_of_broker and asked is None
         is_committed = level == IsolationLevel.READ_COMMITTED
-        # A broker mends its own log with what it reads: all of it, what is scheduled as well.
-        is_broker = context.node_id >= 0
         reading = ConsumerView(
             is_committed=is_committed,
             is_filtered=asked is not None,
-            takes_gaps=request.takes_gaps or is_broker,
+            takes_gaps=request.takes_gaps or is_of_replica,
         )
         reader: RecordReader
-        if asked is not None:
-            reader = FilteredRecords(self._directory, asked)
+        if is_of_replica:
+            reader = AllRecords(self._directory)
+        elif asked is None:
+            reader = VisibleRecords(self._directory)
         else:
-            reader = (AllRecords if is_broker else VisibleRecords)(self._directory)
+            reader = FilteredRecords(self._directory, asked)
         return DelayedFetch(
             session, reading, reader, self._hosting, self._waiting, request, now
         ).start(now)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from raftmq.disk.thread import RunSync
     from raftmq.partition.replica import Replica
+    from raftmq.rpc.context import RequestContext
     from raftmq.rpc.reply import Reply
     from raftmq.wire.batch.header import BatchHeader
     from raftmq.wire.messages.fetch import PartitionFetched
@@ -44,10 +45,10 @@ class Reader:
         level: IsolationLevel = IsolationLevel.READ_COMMITTED,
         wait_ms: int = 0,
         takes_gaps: bool = True,
-        of_broker: bool = False,
         session: tuple[int, int] = (0, WITHOUT_SESSION),
         bytes_max: int = 1 << 20,
         tags: str = "*",
+        context: RequestContext = CLIENT,
         **wanted: Any,
     ) -> Awaitable[Reply]:
         """`offsets`: of partition 0, 1 ...; `tags`: the filter, an expression."""
@@ -65,7 +66,6 @@ class Reader:
             takes_gaps=takes_gaps,
             tags=pack_filter(tag_filter(tags)),
         )
-        context = CLIENT._replace(node_id=7) if of_broker else CLIENT
         return answered(self._requests.fetch(context, request, b""))
 
     async def told(self, offset: int, **wanted: Any) -> PartitionFetched:

@@ -10,15 +10,16 @@ import trio
 from raftmq.client.consumer.completed_fetches import CompletedFetch
 from raftmq.client.consumer.fetch_response import Expected, check_answer
 from raftmq.errors import ErrorCode, UnsupportedVersion
-from raftmq.model import NO_PRODUCER_ID
+from raftmq.model import NO_PRODUCER_ID, IsolationLevel
 from raftmq.partition.scheduling.schedule import CancelRefusal
+from raftmq.rpc.context import Listener
 from raftmq.tag_filter import parse
 from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
 from tests.unit.broker.asking import ask
 from tests.unit.broker.consuming import Parked
-from tests.unit.broker.copying import payload_of, told_of
+from tests.unit.broker.copying import CLIENT, payload_of, told_of
 from tests.unit.broker.hosting import settle
-from tests.unit.broker.readers import reading
+from tests.unit.broker.readers import batches_in, reading
 from tests.unit.broker.scheduling import now_ms, plain, schedule, scheduling
 from tests.unit.broker.test_record_deletion import deletion
 from tests.unit.broker.transacting import end, open_id
@@ -256,6 +257,31 @@ async def test_rot_delays_a_delivery_and_nothing_else(autojump_clock: MockClock)
         assert await read_all(reader) == [b"b", b"a" * 50]
 
 
+# -- who gets all of it ----------------------------------------------------------------------------
+
+
+async def test_another_replica_gets_what_readers_do_not(autojump_clock: MockClock) -> None:
+    """It asks as its own copy has rotted, and needs the bytes of the log. (A12.2, A2.3)"""
+    broker = CLIENT._replace(listener=Listener("brokers", is_for_brokers=True), node_id=2)
+    async with scheduling() as (_, _, replica, reader):
+        plain(replica, b"a")
+        schedule(replica, b"b", b"c")
+        plain(replica, b"d")
+        await settle()
+        level = IsolationLevel.READ_UNCOMMITTED
+        reply = await reader.ask(1, takes_gaps=False, context=broker, level=level)
+        told = told_of(reply)[0]
+        assert (told.error, told.left_out) == (ErrorCode.NONE, ())
+        (segment,) = replica.log.segments
+        scheduled, last = batches_in(reply)
+        assert (scheduled.base_offset, scheduled.is_scheduled, last.base_offset) == (1, True, 3)
+        length = scheduled.size + last.size
+        assert payload_of(reply) == segment.file.read(segment.size - length, length)
+        client = broker._replace(node_id=-1)
+        told = told_of(await reader.ask(1, takes_gaps=False, context=client, level=level))[0]
+        assert told.error == UnsupportedVersion.code
+
+
 # -- who may not -----------------------------------------------------------------------------------
 
 
@@ -288,16 +314,6 @@ async def test_all_is_deleted_while_something_waits(autojump_clock: MockClock) -
         assert replica.log.log_start_offset == 6
         assert replica.log.log_end_offset == 7
         assert replica.log.schedule.pending_count == 1
-
-
-async def test_a_broker_reads_what_is_scheduled_to_mend_its_log(autojump_clock: MockClock) -> None:
-    """By a consumer's request, which it makes for a repair. (A3.6)"""
-    async with scheduling() as (_, _, replica, reader):
-        plain(replica, b"a")
-        schedule(replica, b"late", delay=1000)
-        await settle()
-        told = await reader.ask(0, takes_gaps=False, of_broker=True)
-        assert payload_of(told) == replica.log.active.file.read(0, replica.log.size)
 
 
 async def test_rot_of_many_does_not_hold_the_others_back(autojump_clock: MockClock) -> None:
