@@ -212,6 +212,9 @@ class RotWatch:
         if found is None:
             look.verdict = CorruptionVerdict.WHOLE
             self._tell_whole(look)
+            # A read at an opening was wrong: it is read back, as after a repair.
+            if look.replica.has_unread:
+                self._repair(look.replica.key)
             return
         look.verdict = CorruptionVerdict.ROTTEN
         logger.error(
