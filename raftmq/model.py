@@ -19,6 +19,9 @@ TRANSACTION_ID_CHARS_MAX = 255  # of a transaction id: a key of the metadata
 LINEAGE_CHARS_MAX = 255  # of whose versions these are, in a shared transaction
 TAG_BYTES_MAX = 255  # of one tag of a record, in UTF-8
 GROUP_CHARS_MAX = 200  # of a group's name: a key of the metadata, and in every command of the group
+# Crashes that are counted beside a committed offset while more records than one were at work. From
+# then on the first of them is handled alone.
+ACCIDENTS_MAX = 2
 
 
 class Durability(StrEnum):

@@ -27,6 +27,7 @@ NO_BROKER = -1
 # None, or any, as the comment of the field says.
 NO_EPOCH = -1
 NO_VERSION = -1  # of a transaction: the program gives it none
+NO_OFFSET = -1  # nothing is committed; expected of a commit: that it is so
 
 
 class FeatureLevel(IntEnum):
@@ -105,6 +106,20 @@ class StoredOffset(Value, frozen=True):
     metadata: str = ""
     committed_at_ms: int = 0  # wall clock of the coordinator; offsets expire by it
     expected: int | None = None  # compare-and-set: the offset that must be there now; -1: none
+    # The member that handles the record there now, and nothing else. From FeatureLevel.SCHEDULED on
+    alone_by: str = ""
+
+
+class PartitionsHeld(Value, frozen=True):
+    topic_id: bytes
+    partitions: tuple[int, ...]
+
+
+class CrashedMember(Value, frozen=True):
+    """A member whose session has ended, and what it may have worked on then."""
+
+    member_id: str
+    held: tuple[PartitionsHeld, ...]
 
 
 class ProposedIsrMember(Value, frozen=True):
@@ -287,6 +302,8 @@ class SaveGroup(Command, frozen=True, tag=17):
     changed_at_ms: int = 0
     # The filter of all members, an expression; empty: none. From FeatureLevel.TAGS on
     tags: str = ""
+    # Since the save before. From FeatureLevel.SCHEDULED on
+    crashed: tuple[CrashedMember, ...] = ()
 
 
 class GroupCommits(Value, frozen=True):

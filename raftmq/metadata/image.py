@@ -127,11 +127,26 @@ class GroupState(Value, frozen=True):
     tags: str = ""  # the filter of all members, an expression; empty: none
 
 
+class Crashes(Value, frozen=True):
+    """Of the first record that is not committed (decision 0043).
+
+    Attributes:
+        count: of crashes of the members that had its partition.
+        alone_by: the member that handles it, and nothing else; empty: none does.
+    """
+
+    count: int = 0
+    alone_by: str = ""
+
+
 class CommittedOffset(Value, frozen=True):
+    """`offset` -1: nothing is committed, and only crashes are known."""
+
     offset: int
     leader_epoch: int = NO_EPOCH
     metadata: str = ""
     committed_at_ms: int = 0
+    crashes: Crashes | None = None  # none, of most
 
 
 # Members of one version, and producer ids of a block: so a producer id says in which block it is.

@@ -113,7 +113,7 @@ class Decision(PipelineEntry):
 
 def size_of(commit: StoredOffset) -> int:
     """In a command, at most."""
-    return COMMIT_BYTES + (len(commit.metadata.encode()) if commit.metadata else 0)
+    return COMMIT_BYTES + len(commit.metadata.encode()) + len(commit.alone_by.encode())
 
 
 # -- Batches --------------------------------------------------------------------------------------

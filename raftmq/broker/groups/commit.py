@@ -27,8 +27,13 @@ PART_COMMITS_MAX = 1_000  # all of them may expect an offset, see EXPECTED_COMMI
 Key = tuple[bytes, int]
 
 
-def plan(request: CommitRequest, *, now_ms: int) -> list[list[StoredOffset]]:
+def plan(
+    request: CommitRequest, *, now_ms: int, counts_crashes: bool = False
+) -> list[list[StoredOffset]]:
     """The commits, in parts for one command each, without those that are `_too_large`.
+
+    Args:
+        counts_crashes: whether nodes know who handles a record alone.
 
     Raises:
         InvalidRequest: a partition is named twice: it is unclear which offset counts.
@@ -36,8 +41,11 @@ def plan(request: CommitRequest, *, now_ms: int) -> list[list[StoredOffset]]:
     keys = {(wanted.topic_id, wanted.partition) for wanted in request.partitions}
     if len(keys) < len(request.partitions):  # the last one would win silently
         raise InvalidRequest(f"group {request.group}: a partition is named twice, name it once")
+    who = request.member_id if counts_crashes else ""
     commits = [
-        _command_of(wanted, now_ms) for wanted in request.partitions if not _is_too_large(wanted)
+        _command_of(wanted, now_ms, who)
+        for wanted in request.partitions
+        if not _is_too_large(wanted)
     ]
     return list(_parts(commits))
 
@@ -92,7 +100,7 @@ def _outcomes(
             yield key, CommitOutcome(*key, code)
 
 
-def _command_of(wanted: OffsetToCommit, now_ms: int) -> StoredOffset:
+def _command_of(wanted: OffsetToCommit, now_ms: int, who: str) -> StoredOffset:
     return StoredOffset(
         wanted.topic_id,
         wanted.partition,
@@ -101,6 +109,7 @@ def _command_of(wanted: OffsetToCommit, now_ms: int) -> StoredOffset:
         wanted.metadata,
         now_ms,
         wanted.expected,
+        who if wanted.is_alone else "",
     )
 
 

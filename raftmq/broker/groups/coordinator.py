@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias, assert_never
 import trio
 
 from raftmq.broker.groups.batches import LoneCommand
+from raftmq.broker.groups.crashes import crashed_members
 from raftmq.broker.groups.group import Group
 from raftmq.broker.groups.phases import AnswerRequest, SavePlan
 from raftmq.broker.groups.pipeline import Pipeline, SlotOwnership
@@ -598,7 +599,11 @@ class GroupCoordinator:
             effect.token.settle(Reply(effect.body))
 
     def _save(self, slot: OwnedSlot, hosted: CoordinatedGroup, save: SavePlan) -> None:
-        command = save.command(slot_epoch=slot.slot_epoch, changed_at_ms=self.now_ms())
+        command = save.command(
+            slot_epoch=slot.slot_epoch,
+            changed_at_ms=self.now_ms(),
+            crashed=crashed_members(save.crashes, self.image),
+        )
         # Nothing is saved any more: the next coordinator loads what was saved before.
         if not slot.pipeline.is_lost:
             entry = LoneCommand(command, partial(self._on_saved, slot, hosted, save))

@@ -89,7 +89,8 @@ class Group:
             member.told_generation = state.generation
             member.session_timeout_ms = saved.session_timeout_ms
             member.rebalance_timeout_ms = saved.rebalance_timeout_ms
-            member.assignment, member.is_remembered = saved.assignment, True
+            member.assignment = member.works_on = saved.assignment
+            member.is_remembered = True
             group._members.add(member)
             group._members.set_protocols(member, {state.protocol: saved.subscription})
             group._members.start_session(member, now)
@@ -300,6 +301,7 @@ class Group:
         count = len(self._members)
         error = UnknownMemberId(f"group {self.name}: the session has ended: join anew")
         for member in self._members.silent(now):
+            self._rebalance.note_crash(member)
             self._rebalance.put_out(member, error, now)
         self._members.drop_pending(now)
         self._after_leaving(count, now)

@@ -303,6 +303,8 @@ class Joins:
         planned = member.protocols.get(protocol)
         is_same = _wants_the_same(planned, join.protocols.get(protocol))
         is_same = is_same and join.tags == rebalance.tags
+        # Nobody tells whether it was stopped or has died: a static member does not leave.
+        rebalance.note_crash(member)
         self._members.rename(member, join.request.member_id)
         rebalance.on_renamed(old, member.member_id)
         self._update(member, join)

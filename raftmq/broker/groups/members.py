@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.broker.groups.phases import is_later
 from raftmq.errors import FencedInstanceId, UnknownMemberId
+from raftmq.wire.messages.group_plans import held_by_assignment, held_by_claim
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from raftmq.broker.groups.phases import Token
     from raftmq.errors import RaftmqError
+    from raftmq.wire.messages.group_plans import Key
 
 NEVER = -1  # as a generation: the member was told of none
 # A rebalance waits at least this long, also for members that ask for less: answers take time.
@@ -39,8 +41,10 @@ class MemberState:
     is_remembered: it has not joined since this coordinator took over, and may know other assignors
         than the saved one.
     assignment: from the last plan that was saved.
+    works_on: the assignment that it was told last; None once it joins again, when its claim counts.
     joining, syncing: its requests that wait; not both.
     has_come: it has joined this time, but its connection has ended: the answer went nowhere.
+    heard_at: when it was heard of last.
     session_end: when it is put out, unless a request of it waits or a heartbeat comes.
     told_generation: the last one that this coordinator told it of, or found in the metadata. A
         coordinator that was lost may have told it of another one with the same number.
@@ -49,9 +53,9 @@ class MemberState:
     """
 
     __slots__ = (
-        "assignment", "client_id", "commit_number", "has_come", "host", "instance_id",
+        "assignment", "client_id", "commit_number", "has_come", "heard_at", "host", "instance_id",
         "is_remembered", "join_number", "joining", "member_id", "protocols", "rebalance_timeout_ms",
-        "session_end", "session_timeout_ms", "syncing", "told_generation",
+        "session_end", "session_timeout_ms", "syncing", "told_generation", "works_on",
     )  # fmt: skip
 
     def __init__(self, member_id: str, instance_id: str | None) -> None:
@@ -61,10 +65,11 @@ class MemberState:
         self.protocols: dict[str, bytes] = {}
         self.is_remembered = False
         self.assignment = b""
+        self.works_on: bytes | None = None
         self.joining: Token | None = None
         self.has_come = False
         self.syncing: Token | None = None
-        self.session_end = math.inf
+        self.heard_at = self.session_end = math.inf
         self.told_generation = NEVER
         self.join_number = self.commit_number = 0
 
@@ -75,6 +80,18 @@ class MemberState:
     @property
     def subscription_bytes(self) -> int:
         return max(map(len, self.protocols.values()), default=0)
+
+    def held(self, protocol: str) -> frozenset[Key]:
+        """The partitions that it may work on, where `protocol` is the group's assignor."""
+        if self.works_on is not None:
+            return held_by_assignment(self.works_on)
+        return held_by_claim(self.protocols.get(protocol, b""))
+
+    def is_silent(self, now: float) -> bool:
+        """Whether it was not heard of for as long as a rebalance may take: at least two heartbeats
+        of a client of ours."""
+        patience = max(REBALANCE_SECONDS_MIN, self.rebalance_timeout_ms / 1000)
+        return now >= self.heard_at + patience
 
 
 class Members:
@@ -229,7 +246,7 @@ class Members:
 
     def wait_join(self, member: MemberState, token: Token) -> None:
         assert not member.is_waiting, f"{member.member_id} waits already"
-        member.joining, member.has_come = token, False
+        member.joining, member.has_come, member.works_on = token, False, None
         self._joining += 1
         self._waiting[token] = member
 
@@ -257,6 +274,7 @@ class Members:
     # -- time ------------------------------------------------------------------------------
 
     def start_session(self, member: MemberState, now: float) -> None:
+        member.heard_at = now
         member.session_end = now + member.session_timeout_ms / 1000
         self.next_end = min(self.next_end, member.session_end)
 

@@ -25,6 +25,7 @@ from raftmq.broker.groups.checks import (
     seen_offsets,
     told,
 )
+from raftmq.broker.groups.crashes import counts_crashes
 from raftmq.broker.groups.pipeline import PendingEntry
 from raftmq.errors import (
     GroupSubscribedToTopic,
@@ -36,6 +37,7 @@ from raftmq.errors import (
     UnknownMemberId,
 )
 from raftmq.metadata.commands import (
+    NO_OFFSET,
     DeleteGroup,
     DeleteOffsets,
     PartitionId,
@@ -88,7 +90,11 @@ class OffsetRequests:
         deadline = trio.current_time() + request.timeout_ms / 1000
         try:
             slot = self._admitted(request)
-            parts = commit.plan(request, now_ms=self._coordinator.now_ms())
+            parts = commit.plan(
+                request,
+                now_ms=self._coordinator.now_ms(),
+                counts_crashes=counts_crashes(self._coordinator.image),
+            )
             waiting = [PendingEntry(partial(Commits, request.group, part)) for part in parts]
             # A commit without partitions waits for all that is in line before it (decision 0025).
             if not request.partitions and not slot.pipeline.is_idle:
@@ -318,20 +324,25 @@ def _fetched(image: MetadataImage, request: OffsetFetch) -> Iterable[FetchedOffs
     if request.partitions is not None:  # named by the client: unknown ones are answered as absent
         asked = [PartitionId(one.topic_id, one.partition) for one in request.partitions]
         return [_offset(key, known.get(key)) for key in asked]
+    # Where nothing is committed, crashes alone may be counted.
+    there = sorted(key for key, one in known.items() if one.offset != NO_OFFSET)
     # Only where no partitions are named can the answer exceed the limit of the wire.
-    if len(known) > PARTITIONS_MAX:
+    if len(there) > PARTITIONS_MAX:
         raise InvalidRequest(
-            f"group {request.group} has offsets of {len(known)} partitions: name those that you"
+            f"group {request.group} has offsets of {len(there)} partitions: name those that you"
             f" want, at most {PARTITIONS_MAX} at once"
         )
-    return [_offset(key, known[key]) for key in sorted(known)]
+    return [_offset(key, known[key]) for key in there]
 
 
 def _offset(key: PartitionId, found: CommittedOffset | None) -> FetchedOffset:
     if found is None:  # nothing was committed for it
         return FetchedOffset(*key)
+    crashes = 0 if found.crashes is None else found.crashes.count
+    if found.offset == NO_OFFSET:
+        return FetchedOffset(*key, crashes=crashes)
     return FetchedOffset(
-        *key, found.offset, found.leader_epoch, found.metadata, found.committed_at_ms
+        *key, found.offset, found.leader_epoch, found.metadata, found.committed_at_ms, crashes
     )
 
 

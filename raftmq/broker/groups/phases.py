@@ -20,8 +20,9 @@ from raftmq.wire.messages.cluster import COMMAND_BYTES_MAX
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from raftmq.metadata.commands import GroupMemberRecord
+    from raftmq.metadata.commands import CrashedMember, GroupMemberRecord
     from raftmq.wire.bodies import Body
+    from raftmq.wire.messages.group_plans import Key
 
 
 # -- Effects --------------------------------------------------------------------------------------
@@ -36,6 +37,13 @@ class AnswerRequest(NamedTuple):
 
     token: Token
     body: Body  # the reply that belongs to the request
+
+
+class Crash(NamedTuple):
+    """A member whose session has ended, and what it may have worked on, by name and number."""
+
+    member_id: str
+    held: frozenset[Key]
 
 
 class SavePlan(NamedTuple):
@@ -53,8 +61,11 @@ class SavePlan(NamedTuple):
     leader: str
     members: tuple[GroupMemberRecord, ...]  # none: the group is empty
     tags: str
+    crashes: tuple[Crash, ...] = ()  # since the save before
 
-    def command(self, *, slot_epoch: int, changed_at_ms: int) -> SaveGroup:
+    def command(
+        self, *, slot_epoch: int, changed_at_ms: int, crashed: tuple[CrashedMember, ...] = ()
+    ) -> SaveGroup:
         return SaveGroup(
             slot_epoch=slot_epoch,
             group=self.group,
@@ -65,6 +76,7 @@ class SavePlan(NamedTuple):
             members=self.members,
             changed_at_ms=changed_at_ms,
             tags=self.tags,
+            crashed=crashed,
         )
 
 
@@ -178,6 +190,7 @@ class GroupOutbox:
         self.newest_save = 0
         self._group, self._settled = group, 0
         self._effects: list[GroupEffect] = []
+        self._crashes: list[Crash] = []
 
     @property
     def is_saving(self) -> bool:
@@ -185,6 +198,12 @@ class GroupOutbox:
 
     def answer(self, token: Token, body: Body) -> None:
         self._effects.append(AnswerRequest(token, body))
+
+    def note_crash(self, crash: Crash) -> None:
+        """It goes with the next save, once: in the same command in which the member is gone, so
+        that no coordinator counts it again. If that is refused, it is not counted.
+        """
+        self._crashes.append(crash)
 
     def save(
         self,
@@ -206,7 +225,9 @@ class GroupOutbox:
             leader,
             members,
             tags,
+            tuple(self._crashes),
         )
+        self._crashes.clear()
         self._effects.append(save)
 
     def settle(self, save: SavePlan) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, TypeVar
 
-from raftmq.broker.groups.phases import Phase
+from raftmq.broker.groups.phases import Crash, Phase
 from raftmq.errors import RebalanceInProgress, UnknownMemberId
 from raftmq.metadata.commands import GroupMemberRecord
 from raftmq.wire.bodies import clip_message
@@ -114,6 +114,12 @@ class GroupRebalance:
         self.members.remove(member)
         self._unsynced.discard(member.member_id)
 
+    def note_crash(self, member: MemberState) -> None:
+        """Its session has ended, or its process was replaced: before it is removed or renamed."""
+        held = member.held(self.protocol)
+        if held:
+            self._outbox.note_crash(Crash(member.member_id, held))
+
     def on_leaving(self, now: float) -> None:
         # While it prepares, the missing member only makes it complete sooner.
         if self.phase in (Phase.COMPLETING, Phase.STABLE):
@@ -171,6 +177,8 @@ class GroupRebalance:
             is_here = member.joining is not None or member.has_come
             # A dynamic member that died, or is too slow.
             if not is_here and member.instance_id is None:
+                if member.is_silent(now):
+                    self.note_crash(member)
                 self.members.remove(member)
         # Those who came go on without the others.
         if any(member.joining is not None for member in self.members):
@@ -284,6 +292,7 @@ class GroupRebalance:
 
     def tell_synced(self, member: MemberState, now: float) -> None:
         assert self.generation == self._saved_generation, "R4: handed out before it was saved"
+        member.works_on = member.assignment
         body = SyncGroupReply(protocol=self.protocol, assignment=member.assignment)
         self._outbox.answer(self.members.end_wait(member), body)
         self.members.start_session(member, now)
@@ -338,7 +347,10 @@ class GroupRebalance:
         """Members that joined and did not send SyncGroup are put out, so that others can go on."""
         error = UnknownMemberId(f"group {self._name}: no SyncGroup came in time: join anew")
         for member_id in sorted(self._unsynced):
-            self.put_out(self.members[member_id], error, now)
+            member = self.members[member_id]
+            if member.is_silent(now):
+                self.note_crash(member)
+            self.put_out(member, error, now)
         self._sync_end = math.inf
         self.on_leaving(now)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -16,10 +15,16 @@ from msgspec import Meta
 
 from raftmq.client.group.assignors.assignor import Subscribed, problems_of
 from raftmq.errors import InconsistentGroupProtocol, RemoteProtocolError
-from raftmq.wire.bodies import ABSENT, ID_MAX, Generation
+from raftmq.wire.bodies import ABSENT, ID_MAX
+from raftmq.wire.messages.group_plans import (
+    ASSIGNMENT_VERSION,
+    Claimed,
+    Dealt,
+    partitions_in,
+    steps_of,
+)
 from raftmq.wire.messages.groups import (
     SUBSCRIPTION_VERSION,
-    Interest,
     JoinedMember,
     MemberAssignment,
     Numbered,
@@ -42,11 +47,10 @@ if TYPE_CHECKING:
 # member is told whether it claimed more than it gets: the process that did may be gone by then.
 
 
-FORMAT_VERSION = 1  # the only one so far; readers refuse others
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=ID_MAX + 1)]
 
 
-class _Format(Numbered, frozen=True):
-    partitions: Steps
+class _Format(Dealt, frozen=True):
     counts: dict[TopicName, Count]
     is_awaited: bool = False
 
@@ -71,7 +75,7 @@ def encode_assignment(
     is_awaited: bool = False,
 ) -> bytes:
     by_name = dict(sorted((counts or {}).items()))
-    return pack(_Format(FORMAT_VERSION, steps_of(partitions), by_name, is_awaited))
+    return pack(_Format(ASSIGNMENT_VERSION, steps_of(partitions), by_name, is_awaited))
 
 
 def decode_assignment(data: bytes) -> Assigned:
@@ -83,7 +87,7 @@ def decode_assignment(data: bytes) -> Assigned:
     """
     if not data:
         return Assigned(frozenset(), {})
-    content = unpack(data, _Format, version=FORMAT_VERSION, what="assignment")
+    content = unpack(data, _Format, version=ASSIGNMENT_VERSION, what="assignment")
     partitions = partitions_in(content.partitions, what="assignment")
     return Assigned(partitions, content.counts, content.is_awaited)
 
@@ -248,41 +252,14 @@ class Planning:
 
 
 # -- Wire format ----------------------------------------------------------------------------------
-# Partitions as bytes, and the frame of subscriptions and assignments. Pure.
+# The frame of subscriptions and assignments. Pure.
 #
-# Brokers store these bytes without reading them. A format version comes first: an unknown version
-# is refused, as its meaning is not known; fields that are added at the end are skipped by members
-# that do not know them. Partitions of a topic are encoded as the steps from one to the next,
-# beginning at -1: so they are sorted, none is there twice, and most take one byte.
-
-
-Step: TypeAlias = Annotated[int, Meta(ge=1, le=ID_MAX + 1)]
-Steps: TypeAlias = dict[TopicName, Annotated[tuple[Step, ...], Meta(min_length=1)]]
-Count: TypeAlias = Annotated[int, Meta(ge=0, le=ID_MAX + 1)]
+# Members send these bytes to each other; brokers store them. A format version comes first: an
+# unknown version is refused, as its meaning is not known; fields that are added at the end are
+# skipped by members that do not know them.
 
 
 PackedT = TypeVar("PackedT", bound=Numbered)
-
-
-def steps_of(partitions: Iterable[Key]) -> Steps:
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        by_topic.setdefault(topic, []).append(partition)
-    return {
-        topic: tuple([after - before for before, after in pairwise([-1, *numbers])])
-        for topic, numbers in by_topic.items()
-    }
-
-
-def partitions_in(steps: Steps, *, what: str) -> frozenset[Key]:
-    """Raises RemoteProtocolError, naming `what`: a number that no partition may have."""
-    found: set[Key] = set()
-    for topic, each in steps.items():
-        last = sum(each) - 1
-        if last > ID_MAX:
-            raise RemoteProtocolError(f"{what}: {topic}-{last} is beyond {topic}-{ID_MAX}")
-        found.update([(topic, number - 1) for number in accumulate(each)])
-    return frozenset(found)
 
 
 def pack(content: Numbered) -> bytes:
@@ -319,12 +296,6 @@ def _decoder(kind: type[PackedT]) -> Decoder[PackedT]:
 # same subscription. Committed offsets have topic ids, which tell the two apart.
 
 
-class _SubscriptionFormat(Interest, frozen=True):
-    owned: Steps
-    generation: Generation
-    is_holding: bool
-
-
 def encode_subscription(
     topics: Iterable[str],
     owned: Iterable[Key] = (),
@@ -337,9 +308,7 @@ def encode_subscription(
     """See `Subscribed`. The same content gives the same bytes: a coordinator compares them."""
     names = tuple(sorted(set(topics)))
     steps = steps_of(owned)
-    content = _SubscriptionFormat(
-        SUBSCRIPTION_VERSION, names, user_data, rack, steps, generation, is_holding
-    )
+    content = Claimed(SUBSCRIPTION_VERSION, names, user_data, rack, steps, generation, is_holding)
     return pack(content)
 
 
@@ -348,7 +317,7 @@ def decode_subscription(
 ) -> Subscribed:
     """Raises RemoteProtocolError: names the member."""
     what = f"subscription of member {member_id!r}"
-    content = unpack(data, _SubscriptionFormat, version=SUBSCRIPTION_VERSION, what=what)
+    content = unpack(data, Claimed, version=SUBSCRIPTION_VERSION, what=what)
     return Subscribed(
         member_id,
         frozenset(content.topics),

@@ -4,6 +4,9 @@ Owns the records that a program has in hand: those that wait, those that are han
 wait for another attempt. The caller reads the clock and calls the handler. Kafka: the work
 containers of Confluent's Parallel Consumer.
 
+Of a partition whose workers have crashed, some records are handled alone: in the order of their
+offsets, each with no other record of any partition beside it (`alone.py` says why).
+
 Invariants: of the records of one key, one is handled at a time, in the order of their offsets, also
 where a partition was lost and is back. `first_offset` is the lowest offset of a partition that is
 not finished: what lies below may be committed. At most `max_in_hand` records are in hand, those
@@ -50,14 +53,19 @@ class RecordInHand:
         attempts: how often it was begun.
         failure: it is to be set aside because of this, and needs no other attempt.
         is_lost: its partition is not this member's any more: its result does not count.
+        is_alone: nothing else is handled beside it.
     """
 
-    __slots__ = ("attempts", "failure", "is_lost", "lane", "number", "place", "record", "standing")
+    __slots__ = (
+        "attempts", "failure", "is_alone", "is_lost", "lane", "number", "place", "record",
+        "standing",
+    )  # fmt: skip
 
     def __init__(self, record: AnyRecord, place: _Place, lane: Hashable, number: int) -> None:
         self.record, self.place, self.lane, self.number = record, place, lane, number
         self.attempts, self.is_lost, self.standing = 0, False, RecordStanding.QUEUED
         self.failure: Exception | None = None
+        self.is_alone = place.alone_left > 0
 
 
 class _Place:
@@ -69,13 +77,14 @@ class _Place:
         arrived: how many records have come.
         begun: how many are handled right now.
         parked: ready, but the partition is held back.
+        alone_left: so many of the records that come next are handled alone.
         is_full: reading of it pauses.
     """
 
     def __init__(self) -> None:
         self.key: Key | None = None
         self.unfinished: OrderedDict[int, RecordInHand] = OrderedDict()
-        self.arrived = self.begun = 0
+        self.arrived = self.begun = self.alone_left = 0
         self.parked: list[RecordInHand] = []
         self.is_held_back = self.is_full = False
 
@@ -110,6 +119,9 @@ class ProcessingOrder:
         self._ready: deque[RecordInHand] = deque()
         self._waiting: list[tuple[float, int, RecordInHand]] = []
         self._serials = count()
+        self._begun = 0
+        self._suspects: dict[Ownership, _Place] = {}  # with records that are handled alone
+        self._alone: RecordInHand | None = None  # nothing is begun beside it
         self._is_stopped = self._is_abandoned = False
 
     # -- records ---------------------------------------------------------------------------
@@ -123,6 +135,7 @@ class ProcessingOrder:
             place.key = record.topic, record.partition
             one = RecordInHand(record, place, _lane_of(record), place.arrived)
             place.arrived += 1
+            place.alone_left = max(0, place.alone_left - 1)
             place.unfinished[record.offset] = one
             self._enter(one)
         self.in_hand += place.window - before
@@ -138,28 +151,42 @@ class ProcessingOrder:
 
     def _make_ready(self, one: RecordInHand) -> None:
         one.standing = RecordStanding.READY
-        self._ready.append(one)
+        if not one.is_alone:  # else it is found by its partition
+            self._ready.append(one)
 
     def begin(self) -> RecordInHand | None:
         """The next record for a worker; None: there is none now."""
-        while self._ready and not self._is_stopped:
+        if self._is_stopped or self._alone is not None:
+            return None
+        alone = self._next_alone()
+        if alone is not None and self._begun:  # what is begun ends first
+            return None
+        if alone is not None:
+            self._alone = alone
+            return self._begin(alone)
+        while self._ready:
             one = self._ready.popleft()
             if one.standing is not RecordStanding.READY:  # dropped meanwhile
                 continue
             if one.place.is_held_back:
                 one.place.parked.append(one)
                 continue
-            one.standing = RecordStanding.BEGUN
-            one.place.begun += 1
-            one.attempts += 1
-            return one
+            return self._begin(one)
         return None
+
+    def _begin(self, one: RecordInHand) -> RecordInHand:
+        one.standing = RecordStanding.BEGUN
+        one.place.begun += 1
+        self._begun += 1
+        one.attempts += 1
+        return one
 
     def finish(self, one: RecordInHand) -> None:
         """It was handled, or set aside."""
         assert one.standing is RecordStanding.BEGUN, one.standing
         place, before = one.place, one.place.window
         place.begun -= 1
+        self._begun -= 1
         one.standing = RecordStanding.OVER
         if one.is_lost:
             self.in_hand -= 1
@@ -174,6 +201,7 @@ class ProcessingOrder:
         if one.is_lost:  # its new owner tries it
             return self.finish(one)
         one.place.begun -= 1
+        self._begun -= 1
         one.standing = RecordStanding.WAITING
         heappush(self._waiting, (due, next(self._serials), one))
         return None
@@ -189,6 +217,42 @@ class ProcessingOrder:
             self._make_ready(lane[0])
         else:
             del self._lanes[one.lane]
+
+    # -- alone -----------------------------------------------------------------------------
+
+    def handle_alone(self, ownership: Ownership, records: int) -> None:
+        """Handle the first records of this partition alone, so many of them. Later than before the
+        first it has no effect.
+        """
+        place = self._places.setdefault(ownership, _Place())
+        if not place.arrived:
+            place.alone_left, self._suspects[ownership] = records, place
+
+    def end_alone(self, one: RecordInHand) -> None:
+        """It was begun alone, and is finished or postponed: others may be begun."""
+        assert self._alone is one, "not the one that was begun alone"
+        self._alone = None
+
+    def clear(self, ownership: Ownership) -> None:
+        """What crashed workers had in hand is done with: the records that come next are as any."""
+        place = self._places.get(ownership)
+        if place is not None:
+            place.alone_left = 0
+
+    def _next_alone(self) -> RecordInHand | None:
+        """The first unfinished record of a partition, if it is ready and to be handled alone."""
+        for ownership, place in list(self._suspects.items()):
+            first = place.first
+            if not place.alone_left and (first is None or not first.is_alone):
+                del self._suspects[ownership]  # all of them are finished
+            elif (
+                first is not None
+                and first.is_alone
+                and first.standing is RecordStanding.READY
+                and not place.is_held_back
+            ):
+                return first
+        return None
 
     # -- time ------------------------------------------------------------------------------
 
@@ -249,6 +313,7 @@ class ProcessingOrder:
             Which partition it was, if any of its records were in hand.
         """
         place = self._places.pop(ownership, None)
+        self._suspects.pop(ownership, None)
         if place is None:
             return None
         self.in_hand -= place.window

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from immutables import Map
 
 from raftmq.errors import ErrorCode
+from raftmq.metadata.apply.crashes import crashes_counted, crashes_kept
 from raftmq.metadata.apply.limits import (
     EXPECTED_COMMITS_MAX,
     group_limits,
@@ -21,6 +22,7 @@ from raftmq.metadata.apply.limits import (
 )
 from raftmq.metadata.commands import (
     NO_BROKER,
+    NO_OFFSET,
     Done,
     OffsetRefused,
     OffsetsCommitted,
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
     )
 
 OFFSET_METADATA_BYTES_MAX = 4096  # as Kafka's offset.metadata.max.bytes
-NO_OFFSET = -1  # of `StoredOffset.expected`: the partition must have no committed offset
 
 
 def assign_slot(draft: Draft, command: AssignSlot) -> AnyResult:
@@ -100,6 +101,11 @@ def save_group(draft: Draft, command: SaveGroup) -> AnyResult:
         )
         return Refused(ErrorCode.ILLEGAL_GENERATION, message)
     draft.put_group(command.group, group)
+    if command.crashed:
+        offsets = draft.offsets(command.group)
+        draft.put_offsets(
+            command.group, crashes_counted(offsets, command.crashed, command.changed_at_ms)
+        )
     return Done()
 
 
@@ -173,14 +179,19 @@ def save_offsets(
     offsets = draft.offsets(group).mutate()
     for commit in commits:
         key = PartitionId(commit.topic_id, commit.partition)
+        there = offsets.get(key)
         if commit.expected is not None:  # compare-and-set: another commit may have come first
-            there = offsets.get(key)
             offset = NO_OFFSET if there is None else there.offset
             if offset != commit.expected:  # another commit came first
                 refused.append(OffsetRefused(group, *key, offset))
                 continue
+        may_have = commit.alone_by or (there is not None and there.crashes is not None)
         offsets[key] = CommittedOffset(
-            commit.offset, commit.leader_epoch, commit.metadata, commit.committed_at_ms
+            commit.offset,
+            commit.leader_epoch,
+            commit.metadata,
+            commit.committed_at_ms,
+            crashes_kept(there, commit) if may_have else None,
         )
     if len(refused) < len(commits):  # at least one was written
         draft.put_offsets(group, offsets.finish())

@@ -26,6 +26,8 @@ ENDPOINTS_MAX = 32  # of one broker; every client that asks for metadata may get
 MEMBERS_MAX = 1_000
 # Saved groups, with members or without: each is in memory on every node and in every snapshot.
 GROUPS_MAX = 100_000
+# Partitions of the crashed members of one command, which all nodes count for.
+CRASHED_PARTITIONS_MAX = 10_000
 # Commits of one command that expect an offset. Each may be refused, and the refusals are stored as
 # the command's result for retries.
 EXPECTED_COMMITS_MAX = 1_000
@@ -75,6 +77,16 @@ def _group_problems(command: SaveGroup) -> Iterator[str]:
         yield f"{len(command.members)} members, at most {MEMBERS_MAX}"
     for member in command.members:
         yield from _member_problems(member)
+    count = 0
+    for crashed in command.crashed:
+        yield from _too_long("member id", crashed.member_id)
+        for held in crashed.held:
+            yield from _not_an_id("topic id", held.topic_id)
+            if not all(0 <= partition <= ID_MAX for partition in held.partitions):
+                yield f"partitions of a crashed member are 0 to {ID_MAX}"
+            count += len(held.partitions)
+    if count > CRASHED_PARTITIONS_MAX:
+        yield f"{count} partitions of crashed members, at most {CRASHED_PARTITIONS_MAX}"
 
 
 def _member_problems(member: GroupMemberRecord) -> Iterator[str]:

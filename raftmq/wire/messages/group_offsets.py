@@ -41,7 +41,10 @@ OffsetMetadata: TypeAlias = Annotated[str, Meta(max_length=OFFSET_METADATA_CHARS
 
 
 class OffsetToCommit(Body, frozen=True):
-    """`expected`: commit only if this offset is committed now, -1: none is; None: in any case."""
+    """`expected`: commit only if this offset is committed now, -1: none is; None: in any case.
+    `is_alone`: the member handles the record there now, and nothing else until it commits again: if
+    its session ends, that counts for this record (decision 0043).
+    """
 
     topic_id: TopicId
     partition: Partition
@@ -49,6 +52,7 @@ class OffsetToCommit(Body, frozen=True):
     leader_epoch: LeaderEpochOrAbsent = ABSENT
     metadata: OffsetMetadata = ""
     expected: OffsetOrAbsent | None = None
+    is_alone: bool = False
 
 
 class CommitOutcome(Body, frozen=True):
@@ -93,7 +97,9 @@ class OffsetCommit(Request, frozen=True):
 
 
 class FetchedOffset(Body, frozen=True):
-    """`offset` is -1 if nothing was committed."""
+    """`offset` is -1 if nothing was committed. `crashes`: how many members have crashed that had
+    the partition, since the committed offset moved.
+    """
 
     topic_id: TopicId
     partition: Partition
@@ -101,6 +107,7 @@ class FetchedOffset(Body, frozen=True):
     leader_epoch: LeaderEpochOrAbsent = ABSENT
     metadata: OffsetMetadata = ""
     committed_at_ms: Timestamp = ABSENT
+    crashes: Natural = 0
 
 
 class OffsetFetchReply(Body, frozen=True):

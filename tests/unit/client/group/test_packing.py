@@ -14,11 +14,10 @@ from raftmq.client.group.planning import (
     decode_subscription,
     encode_assignment,
     encode_subscription,
-    partitions_in,
-    steps_of,
 )
 from raftmq.errors import RemoteProtocolError
 from raftmq.wire.bodies import ID_MAX
+from raftmq.wire.messages.group_plans import partitions_in, steps_of
 from raftmq.wire.messages.groups import SUBSCRIPTION_BYTES_MAX, Interest, interest_in
 
 pack = msgspec.msgpack.encode
