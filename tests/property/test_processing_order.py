@@ -23,6 +23,7 @@ class Ownership:
         self.arrived: list[int] = []
         self.finished: set[int] = set()
         self.is_held_back = False
+        self.alone = 0  # so many of the first ones are handled alone
 
     @property
     def first_unfinished(self) -> int | None:
@@ -52,11 +53,21 @@ class AnyInterleaving(RuleBasedStateMachine):
 
     # What the member does
 
-    @rule(partition=PARTITIONS)
-    def assign(self, partition: int) -> None:
+    @rule(partition=PARTITIONS, alone=st.sampled_from([0, 0, 2, 5]))
+    def assign(self, partition: int, alone: int) -> None:
         """It reads on from what is committed."""
         if partition not in self.owned:
-            self.owned[partition] = Ownership(partition, self.committed[partition])
+            owned = self.owned[partition] = Ownership(partition, self.committed[partition])
+            if alone:
+                owned.alone = alone
+                self.order.handle_alone(owned, alone)
+
+    @rule(partition=PARTITIONS)
+    def clear(self, partition: int) -> None:
+        """What comes next is as any."""
+        if owned := self.owned.get(partition):
+            owned.alone = min(owned.alone, len(owned.arrived))
+            self.order.clear(owned)
 
     @rule(partition=PARTITIONS, keys=st.lists(KEYS, max_size=6), gap=st.integers(0, 2))
     def read(self, partition: int, keys: list[object], gap: int) -> None:
@@ -103,6 +114,11 @@ class AnyInterleaving(RuleBasedStateMachine):
             return
         owned = self.owned[one.record.partition]
         assert not owned.is_held_back
+        assert not any(other.is_alone for other, _ in self.begun)
+        assert one.is_alone == (owned.arrived.index(one.record.offset) < owned.alone)
+        if one.is_alone:  # what was begun has ended, and what comes before it is finished
+            assert not self.begun
+            assert one.record.offset == owned.first_unfinished
         assert one.record.offset not in owned.finished
         lane = lane_of(one)
         if lane is not None:  # nothing of the key is at work, and nothing before it is unfinished
@@ -124,6 +140,7 @@ class AnyInterleaving(RuleBasedStateMachine):
         is_lost = self.owned.get(owned.partition) is not owned
         assert one.is_lost == is_lost
         self.order.finish(one)
+        self.end_alone(one)
         self.done[owned.partition].add(one.record.offset)
         if not is_lost:
             owned.finished.add(one.record.offset)
@@ -133,8 +150,15 @@ class AnyInterleaving(RuleBasedStateMachine):
     def fail(self, data: st.DataObject, pause: float) -> None:
         one, owned = self.take(data)
         self.order.postpone(one, self.now + pause)
+        self.end_alone(one)
         if not one.is_lost:
             self.waiting.append((self.now + pause, one, owned))
+
+    def end_alone(self, one: RecordInHand) -> None:
+        """Nothing is begun before it is said that it is over."""
+        if one.is_alone:
+            assert self.order.begin() is None
+            self.order.end_alone(one)
 
     def take(self, data: st.DataObject) -> tuple[RecordInHand, Ownership]:
         return self.begun.pop(data.draw(st.integers(0, len(self.begun) - 1)))
@@ -182,9 +206,11 @@ class AnyInterleaving(RuleBasedStateMachine):
         begun = [one for one, _ in self.begun]
         for one in begun:
             self.order.finish(one)
+            self.end_alone(one)
         self.order.wake(self.now + 1_000)
         while (one := self.order.begin()) is not None:  # type: ignore[assignment]
             self.order.finish(one)
+            self.end_alone(one)
         assert self.order.in_hand == 0
         assert not list(self.order)
         assert not self.order.is_held

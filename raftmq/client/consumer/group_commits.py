@@ -7,12 +7,13 @@ ended are never committed, however long the commit waited.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 
 from raftmq.client.consumer.batch import known_ownership
-from raftmq.client.consumer.group_reader import end_of, epoch_before_end
+from raftmq.client.consumer.group_reader import end_of, epoch_before_end, place_of
 from raftmq.client.group.effects import LossCause, Position
 from raftmq.client.group.member_shell import PAUSE_SECONDS
 from raftmq.errors import (
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.batch import ConsumedBatch, Work
     from raftmq.client.consumer.options import GroupReading
     from raftmq.client.consumer.partition_state import Key
-    from raftmq.client.consumer.record import PartitionOwnership
+    from raftmq.client.consumer.record import AnyRecord, PartitionOwnership
     from raftmq.client.consumer.subscription import Subscription
     from raftmq.client.group.member_options import MemberOptions
     from raftmq.client.group.membership import GroupMembership
@@ -84,8 +85,42 @@ class ConsumerCommits:
 
     async def commit_first(self, batch: ConsumedBatch) -> bool:
         """Commit before handing out. False: not now, or not any more."""
+        find = partial(self.positions_of, batch)
+        return await self._is_accepted(lambda: self._offsets.commit(find))
+
+    async def note_alone(self, work: Work) -> None:
+        """Note in the quorum that the first record of it is handled now, and nothing else.
+
+        Raises:
+            IllegalGeneration: the partition is not this member's any more.
+            RaftmqError: it may be noted, or not.
+        """
+        ownership, key = known_ownership(work), (work.topic, work.partition)
+        note = partial(self._offsets.commit_alone, partial(self._position_before, work))
+        await self._insist(note, {key: ownership})
+
+    async def end_alone(self, record: AnyRecord) -> None:
+        """It is finished, or not handled for now. Raises as `note_alone`."""
+        ownership, key = known_ownership(record), (record.topic, record.partition)
+        await self._insist(lambda: self._offsets.end_alone(key), {key: ownership})
+
+    async def note_first(self, batch: ConsumedBatch) -> bool:
+        """As `note_alone`, before handing out. False: not now, or not any more."""
+        find = partial(self._position_before, batch)
+        return await self._is_accepted(lambda: self._offsets.commit_alone(find))
+
+    def _position_before(self, work: Work) -> dict[Key, Position]:
+        """Raises IllegalGeneration: the ownership has ended."""
+        (ownership, offset), key = place_of(work), (work.topic, work.partition)
+        self.check_owned({key: ownership})
+        assert ownership is not None, "of no member"
+        assert ownership.topic_id, "read, and of no topic"
+        return {key: Position(ownership.topic_id, offset)}
+
+    async def _is_accepted(self, commit: Callable[[], Awaitable[None]]) -> bool:
+        """Raises RaftmqError: nor will it be later."""
         try:
-            await self._offsets.commit(lambda: self.positions_of(batch))
+            await commit()
         except RaftmqError as error:
             # No later attempt would succeed, either.
             if not (error.retriable or self._is_others_turn(error)):

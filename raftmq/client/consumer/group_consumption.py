@@ -20,6 +20,7 @@ from raftmq.client.dead_letters.moves import Moves
 from raftmq.client.group.effects import State
 from raftmq.client.group.member_shell import PAUSE_SECONDS, MemberShell
 from raftmq.client.group.pattern import PatternWatch
+from raftmq.client.processing.alone import is_suspect
 from raftmq.errors import (
     IllegalGeneration,
     InvalidTransaction,
@@ -27,7 +28,7 @@ from raftmq.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
     from random import Random
     from types import TracebackType
 
@@ -202,10 +203,11 @@ class GroupConsumption:
         self.member.on_asked()
         try:
             if self._options.commit == "before":
-                found = await self._committed_first(way, records_max, wait_for)
+                first = self.commits.commit_first
+                found = await self._committed_first(way, records_max, wait_for, first)
             elif self._options.commit == "record":  # the record before is committed first
                 await self.commits.commit_each()
-                found = await wait_for(way.take, 1)
+                found = await self._committed_first(way, 1, wait_for, self._note_alone)
             else:
                 found = await wait_for(way.take, records_max)
             if not way.is_whole:  # single records: `_watch_records` checks their progress
@@ -250,11 +252,28 @@ class GroupConsumption:
             # Until the next batch is opened.
             await self._opened.wait()
 
+    async def _note_alone(self, batch: ConsumedBatch) -> bool:
+        """Before the only record of a batch is handed out, which may have ended processes: note
+        that it is the only one at work, where it is.
+        """
+        crashes = self.member.offsets.crashes((batch.topic, batch.partition))
+        if not is_suspect(crashes) or self._reader.in_flight_records.is_held:
+            return True
+        return await self.commits.note_first(batch)
+
     async def _committed_first(
-        self, way: HandOutForm[Found], records_max: int, wait_for: BatchWait
+        self,
+        way: HandOutForm[Found],
+        records_max: int,
+        wait_for: BatchWait,
+        commit: Callable[[ConsumedBatch], Awaitable[bool]],
     ) -> Found:
-        """Commit a batch, then hand it out. If its partition is revoked, or sought, meanwhile, the
-        batch is closed, and its records are lost to the group, as "before" allows.
+        """Commit something of a batch, then hand it out. If its partition is revoked, or sought,
+        meanwhile, the batch is closed; if all of it was committed, its records are lost to the
+        group, as "before" allows.
+
+        Args:
+            commit: False: not now, or not any more.
         """
         delivery = self._delivery
         while True:
@@ -263,7 +282,7 @@ class GroupConsumption:
             try:
                 found = _made(way, batch)
                 # A seek or rebalance during this await closes the batch.
-                is_committed = await self.commits.commit_first(batch)
+                is_committed = await commit(batch)
                 self.member.on_look()
                 is_ours = is_committed and delivery.has_open(batch)
             finally:

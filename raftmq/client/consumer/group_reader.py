@@ -319,6 +319,11 @@ class GroupReader:
                 found[state.key] = Position(topic_id, state.found_at)
         return found
 
+    def beginning_of(self, key: Key) -> int | None:
+        """Where reading of a partition has begun in this ownership; None: not known yet."""
+        state = self._subscription.states.get(key)
+        return None if state is None else state.began_at
+
     def on_problem(self) -> None:
         """Wake the task that waits for records: it raises the problem."""
         self._signal.on_news()

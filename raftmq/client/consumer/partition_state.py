@@ -229,6 +229,7 @@ class ConsumedPartition:
         self._told_of = b""  # the topic that both are of
         self.last_consumed: int | None = None
         self._consumed_before: int | None = None  # before the last batch
+        self._first_consumed: int | None = None  # the position before the first batch
         self._backoff = Backoff(random, PAUSES)
         self._owner = owner
         self.ownership = None if owner is None else PartitionOwnership(owner=owner)
@@ -402,8 +403,15 @@ class ConsumedPartition:
             deserializers=self._deserializers,
         )
 
+    @property
+    def began_at(self) -> int | None:
+        """The position before anything was handed out; None: not known yet."""
+        return self.position if self._first_consumed is None else self._first_consumed
+
     def advance(self, position: int, *, last: int) -> None:
         """Everything before `position` was handed out, the record at offset `last` as the last."""
+        if self._first_consumed is None:
+            self._first_consumed = self.position
         self._consumed_before, self.last_consumed = self.last_consumed, last
         self._read_end = position
         self._pass_over(position)

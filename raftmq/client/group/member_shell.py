@@ -410,6 +410,7 @@ class MemberShell:
         `problem`.
         """
         if self.options.commits_by_itself:  # with "manual" and "none" only the program commits
+            self.offsets.take_notes_back()
             problem = await self._commits.at_last()
             if is_clean:
                 self.problem = self.problem or problem
@@ -428,6 +429,7 @@ class MemberShell:
         """
         with suppress(RaftmqError):
             if self.options.commits_by_itself:
+                self.offsets.take_notes_back()
                 await self.offsets.commit_done()
         # The group waits for an id that was given out; ends with the answer that names it.
         await self._named.wait()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 
@@ -51,6 +51,18 @@ if TYPE_CHECKING:
 COMMITTED_AT_ONCE_MAX = PARTITIONS_MAX  # partitions in one request
 
 
+class CrashesTold(NamedTuple):
+    """How many members have crashed that had a partition while its committed offset was this one;
+    offset -1: while nothing was committed.
+    """
+
+    offset: int
+    times: int
+
+
+NO_CRASHES = CrashesTold(ABSENT, 0)
+
+
 class OffsetCommits:
     """Sends commits, one at a time.
 
@@ -61,6 +73,7 @@ class OffsetCommits:
 
     Attributes:
         committed: committed offsets as far as this member knows them.
+        crashes: beside them, where there are any.
     """
 
     def __init__(
@@ -73,12 +86,22 @@ class OffsetCommits:
         self._coordinator, self._group, self._membership = coordinator, group, membership
         self._on_refused = on_refused
         self.committed: dict[Key, Position] = {}
+        self.crashes: dict[Key, CrashesTold] = {}
         self._turn = anyio.Lock()
         self._number = 0
 
-    async def commit(self, find: Callable[[], Mapping[Key, Position]], *, deadline: float) -> None:
+    async def commit(
+        self,
+        find: Callable[[], Mapping[Key, Position]],
+        *,
+        deadline: float,
+        is_alone: bool = False,
+    ) -> None:
         """Commit; returns once the offsets are in the quorum. `find` is called when it is their
         turn.
+
+        Args:
+            is_alone: the record there is handled now, and nothing else.
 
         Raises:
             IllegalGeneration, UnknownMemberId, FencedInstanceId: other members may own the
@@ -95,14 +118,29 @@ class OffsetCommits:
                 portion = {key: positions[key] for key in keys[start:][:COMMITTED_AT_ONCE_MAX]}
                 self.forget(portion)  # unknown until the answer comes
                 with self._reporting_refusals(identity):
-                    await self._commit(portion, identity, deadline=deadline)
-                self.committed.update(portion)
+                    await self._commit(portion, identity, deadline=deadline, is_alone=is_alone)
+                self.on_committed(portion, is_alone=is_alone)
+
+    def on_committed(self, positions: Mapping[Key, Position], *, is_alone: bool = False) -> None:
+        """The quorum has these; crashes are told beside the offset that they were counted for."""
+        self.committed.update(positions)
+        for key, at in positions.items():
+            told = self.crashes.get(key, NO_CRASHES)
+            if is_alone and told.offset == ABSENT:  # that is the beginning, then
+                self.crashes[key] = CrashesTold(at.offset, told.times)
+            elif told.offset != at.offset:
+                self.crashes.pop(key, None)
 
     async def _commit(
-        self, positions: Mapping[Key, Position], identity: CommitIdentity, *, deadline: float
+        self,
+        positions: Mapping[Key, Position],
+        identity: CommitIdentity,
+        *,
+        deadline: float,
+        is_alone: bool,
     ) -> None:
         offsets = tuple(
-            OffsetToCommit(at.topic_id, partition, at.offset, at.leader_epoch)
+            OffsetToCommit(at.topic_id, partition, at.offset, at.leader_epoch, is_alone=is_alone)
             for (_, partition), at in positions.items()
         )
 
@@ -160,7 +198,16 @@ class OffsetCommits:
         reply: OffsetFetchReply = await self._coordinator.ask(
             make, checked, deadline=deadline, repeats=RepeatEffect.HARMLESS
         )
-        return _matched(topic_ids, reply.partitions)
+        matched = _matched(topic_ids, reply.partitions)
+        for key, one in matched.items():
+            self.crashes.pop(key, None)
+            if one.crashes:
+                self.crashes[key] = CrashesTold(one.offset, one.crashes)
+        return {
+            key: Position(one.topic_id, one.offset, one.leader_epoch)
+            for key, one in matched.items()
+            if one.offset != ABSENT
+        }
 
     @contextmanager
     def _reporting_refusals(self, identity: CommitIdentity) -> Iterator[None]:
@@ -181,6 +228,10 @@ class OffsetCommits:
         for key in keys:
             self.committed.pop(key, None)
 
+    def forget_crashes(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self.crashes.pop(key, None)
+
 
 def _check_committed(reply: OffsetCommitReply) -> None:
     """Raises the first error of any partition."""
@@ -190,16 +241,14 @@ def _check_committed(reply: OffsetCommitReply) -> None:
             raise error_for(one.error, f"partition {one.partition} of {one.topic_id.hex()}")
 
 
-def _matched(topic_ids: Mapping[Key, bytes], told: Sequence[FetchedOffset]) -> dict[Key, Position]:
+def _matched(
+    topic_ids: Mapping[Key, bytes], told: Sequence[FetchedOffset]
+) -> dict[Key, FetchedOffset]:
     if [(one.topic_id, one.partition) for one in told] != [
         (topic_id, key[1]) for key, topic_id in topic_ids.items()
     ]:
         raise ServerError("a coordinator was asked for offsets, and told others")
-    return {
-        key: Position(one.topic_id, one.offset, one.leader_epoch)
-        for key, one in zip(topic_ids, told, strict=True)
-        if one.offset != ABSENT
-    }
+    return dict(zip(topic_ids, told, strict=True))
 
 
 # -- Member offsets -------------------------------------------------------------------------------
@@ -224,6 +273,7 @@ class MemberOffsets:
         self._said: dict[Key, Position] = {}
         # Partitions of which a commit was attempted, with any outcome.
         self._tried: set[Key] = set()
+        self._alone: set[Key] = set()  # whose next record is noted as handled alone
 
     async def commit_done(
         self, keys: Iterable[Key] | None = None, *, is_all: bool = False, deadline: float = inf
@@ -260,7 +310,11 @@ class MemberOffsets:
         await self._commit(find)
 
     async def _commit(
-        self, find: Callable[[], Mapping[Key, Position]], *, deadline: float = inf
+        self,
+        find: Callable[[], Mapping[Key, Position]],
+        *,
+        deadline: float = inf,
+        is_alone: bool = False,
     ) -> None:
         deadline = min(deadline, anyio.current_time() + COMMIT_SECONDS_MAX)
 
@@ -269,7 +323,7 @@ class MemberOffsets:
             self._tried.update(found)
             return found
 
-        await self._committing.commit(find_and_note, deadline=deadline)
+        await self._committing.commit(find_and_note, deadline=deadline, is_alone=is_alone)
 
     def news(self, keys: Iterable[Key] | None = None, *, is_all: bool) -> dict[Key, Position]:
         """Offsets that are not known to be committed."""
@@ -289,8 +343,16 @@ class MemberOffsets:
         known = self._committing.committed.get(key)
         # Unknown, or of a deleted topic that had this name.
         if known is None or known.topic_id != done.topic_id:
-            return True
+            return not self._is_counted_beginning(key, done)
         return done.offset > known.offset or read.offset < known.offset
+
+    def _is_counted_beginning(self, key: Key, done: Position) -> bool:
+        """Nothing was done yet, and crashes are counted for the record there: to commit it would
+        pass for progress.
+        """
+        told = self._committing.crashes.get(key, NO_CRASHES)
+        is_counted = told.offset == ABSENT and told.times > 0
+        return is_counted and done.offset == self._reader.beginning_of(key)
 
     async def commit_beginnings(self) -> None:
         """Commit start offsets where nothing is committed, so that the next owner begins there,
@@ -316,7 +378,36 @@ class MemberOffsets:
 
     def on_committed(self, positions: Mapping[Key, Position]) -> None:
         """By the transaction of a producer."""
-        self._committing.committed.update(positions)
+        self._committing.on_committed(positions)
+
+    # Crashes of members
+
+    def crashes(self, key: Key, offset: int | None = None) -> int:
+        """How many members have crashed that had this partition, since its committed offset moved.
+        With `offset`: of the record there, 0 if it is not the first that is not committed.
+        """
+        told = self._committing.crashes.get(key, NO_CRASHES)
+        return told.times if offset in (None, told.offset) else 0
+
+    async def commit_alone(self, find: Callable[[], Mapping[Key, Position]]) -> None:
+        """Commit up to a record that is handled now, and nothing else: a crash counts for it.
+        Raises RaftmqError: it may be noted, or not.
+        """
+        self._alone.update(find())
+        await self._commit(find, is_alone=True)
+
+    async def end_alone(self, key: Key) -> None:
+        """The record is finished, or is not handled for now: commit how far the partition is done.
+        Raises RaftmqError.
+        """
+        self._committing.forget([key])  # the same offset, without the note, is news, too
+        await self.commit_done([key])
+        self._alone.discard(key)
+
+    def take_notes_back(self) -> None:
+        """The next commit says of no record that it is handled alone: the member leaves."""
+        self._committing.forget(self._alone)
+        self._alone.clear()
 
     def _beginnings(self) -> dict[Key, Position]:
         """Not of partitions of which a commit was attempted: its late success would be undone."""
@@ -359,6 +450,8 @@ class MemberOffsets:
     def forget(self, keys: Collection[Key]) -> None:
         """Another member commits these now."""
         self._committing.forget(keys)
+        self._committing.forget_crashes(keys)
+        self._alone.difference_update(keys)
         for key in keys:
             self._said.pop(key, None)
         self._tried.difference_update(keys)

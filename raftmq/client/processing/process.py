@@ -17,6 +17,7 @@ from anyio.lowlevel import checkpoint
 
 from raftmq.client.dead_letters.letters import attempts_before
 from raftmq.client.network.channel import one_error
+from raftmq.client.processing.alone_handling import AloneHandling, PoisonError
 from raftmq.client.processing.order import ProcessingOrder
 from raftmq.client.processing.retry_policy import RecordFate, fate_of
 from raftmq.errors import (
@@ -112,6 +113,7 @@ class _Loop:
         self._is_async = _is_async(handler)
         self._threads: anyio.CapacityLimiter | None = None
         self._order = ProcessingOrder(options.max_in_hand)
+        self._alone = AloneHandling(consumer, self._policy, random, lambda: self._is_stopping)
         self._paused = set[tuple[str, int]]()
         self._finished_count = 0
         self._error: Exception | None = None  # that ends it
@@ -179,6 +181,8 @@ class _Loop:
             records = list(batch.raw)
         except RaftmqError as error:
             raise error.at(batch.topic, batch.partition) from error
+        if self._alone.is_wanted(batch):
+            self._order.handle_alone(batch.ownership, self._options.max_in_hand)
         self._order.add(batch.ownership, records)
         # It is in hand, record by record: the batch as a whole holds up no rebalance.
         self._consumer._finish()
@@ -200,7 +204,7 @@ class _Loop:
             ready = self._ready
             one = self._order.begin()
             if one is not None:
-                await self._handle(one)
+                await (self._handle_alone(one) if one.is_alone else self._handle(one))
                 handled += 1
                 if handled % RECORDS_PER_CHECKPOINT == 0:
                     await checkpoint()
@@ -209,6 +213,32 @@ class _Loop:
             else:
                 # Until more was read, or is due, or may be begun after all.
                 await ready.wait()
+
+    async def _handle_alone(self, one: RecordInHand) -> None:
+        """While nothing else is handled; should the process die, it is known of what."""
+        poison = self._alone.poison_in(one.record)
+        if poison is not None:
+            one.failure, one.attempts = one.failure or poison, poison.crashes
+        try:
+            if one.failure is None and not await self._alone.begin(one):
+                return self._put_back(one)
+            await self._handle(one)
+            await self._alone.end(one)
+            is_any_left = self._order.first_offset(one.record.ownership) is not None
+            if not is_any_left and self._alone.is_over(one.record):
+                self._order.clear(one.record.ownership)
+        finally:
+            self._order.end_alone(one)
+            self._tell_workers()
+        return None
+
+    def _put_back(self, one: RecordInHand) -> None:
+        """It was not handled."""
+        if one.is_lost:
+            self._finish(one)
+        elif not self._is_stopping:
+            one.attempts -= 1
+            self._postpone(one, seconds=0)
 
     async def _handle(self, one: RecordInHand) -> None:
         error = one.failure or await self._attempt(one.record)
@@ -223,6 +253,8 @@ class _Loop:
                 self._end_with(one, error)
 
     def _fate(self, one: RecordInHand, error: Exception) -> RecordFate:
+        if isinstance(error, PoisonError):
+            return RecordFate.DEAD_LETTER
         is_undecodable = isinstance(error, _UndecodableError)
         return fate_of(self._policy, self._attempts(one), is_undecodable=is_undecodable)
 
@@ -240,7 +272,7 @@ class _Loop:
         self._postpone(one, seconds=seconds)
 
     async def _move(self, one: RecordInHand, error: Exception, fate: RecordFate) -> None:
-        cause = error.error if isinstance(error, _UndecodableError) else error
+        cause = _cause_of(error)
         is_dead, attempts = fate is RecordFate.DEAD_LETTER, self._attempts(one)
         where, move = ("dead letters", self._reject) if is_dead else ("retries", self._retry)
         level = logging.WARNING if is_dead or attempts == 1 else logging.INFO
@@ -391,6 +423,13 @@ class _UndecodableError(Exception):
     def __init__(self, error: UndecodableRecord) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+def _cause_of(error: Exception) -> Exception | str:
+    """As a dead letter tells it."""
+    if isinstance(error, _UndecodableError):
+        return error.error
+    return str(error) if isinstance(error, PoisonError) else error
 
 
 def _is_async(handler: object) -> bool:

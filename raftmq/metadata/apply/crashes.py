@@ -2,7 +2,8 @@
 
 A member has crashed if its session has ended: it has not left, and was not put out by a rebalance.
 The count belongs to the first record of a partition that is not committed, and is gone when the
-committed offset moves. Without a committed offset it belongs to where the group begins to read.
+committed offset moves. Without a committed offset it belongs to the record with which the group
+begins to read.
 
     the member handled one record alone     it counts for that record, and for nothing else
     else                                    it counts for all that the member held, up to

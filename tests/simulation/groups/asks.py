@@ -9,19 +9,23 @@ import msgspec
 from raftmq.wire.messages.groups import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
 
 if TYPE_CHECKING:
+    from raftmq.client.group.assignors.assignor import Key
     from raftmq.errors import ErrorCode
 
 GROUP = "billing"
 
 
 class Commit(NamedTuple):
-    """Offsets of what it works on: the higher `number`, the further."""
+    """Offsets of what it works on: the higher `number`, the further. `alone`: it only says that the
+    first record of this partition is handled now, and nothing else.
+    """
 
     member_id: str
     generation: int
     instance_id: str | None
     number: int = 0
     slot_epoch: int = 0
+    alone: Key | None = None
 
 
 class Committed(NamedTuple):

@@ -13,7 +13,7 @@ from raftmq.broker.groups import coordinator
 from raftmq.broker.groups.group import Group
 from raftmq.broker.groups.phases import AnswerRequest, SavePlan
 from raftmq.errors import ErrorCode, InvalidCommand, NotCoordinator
-from raftmq.metadata.commands import Refused
+from raftmq.metadata.commands import Done, Refused
 from raftmq.wire.messages.groups import (
     Heartbeat,
     HeartbeatReply,
@@ -26,6 +26,7 @@ from raftmq.wire.messages.groups import (
 )
 from tests.simulation.groups.asks import GROUP, Commit, Committed
 from tests.simulation.groups.checks import demand
+from tests.simulation.groups.crashing import crashed_of
 
 if TYPE_CHECKING:
     from raftmq.broker.groups.phases import GroupEffect
@@ -123,6 +124,7 @@ class Coordinator:
         state = group.state
         if isinstance(ask, JoinGroup):
             self.world.checks.on_join(ask)
+            self.world.crash_judge.on_join(ask, connection.process)
             effects = group.on_join(
                 ask,
                 token,
@@ -146,7 +148,7 @@ class Coordinator:
         return None
 
     def _on_commit(self, commit: Commit, token: int) -> None:
-        member_id, generation, instance_id, number, _ = commit
+        member_id, generation, instance_id, number, *_ = commit
         refusal = self.group.commit_refusal(member_id, generation, instance_id, number)
         if refusal is None:
             self.group.note_commit(member_id, number)
@@ -185,6 +187,7 @@ class Coordinator:
         demand(token in self._waiting, f"{body} for {token}, which was answered")
         connection, ask = self._waiting.pop(token)
         self.world.checks.on_answer(ask, body, is_put_out=self._is_put_out(token))
+        self.world.crash_judge.on_answer(body, self.slot_epoch)
         connection.answer(ask, body, slot_epoch=self.slot_epoch)
 
     def _is_put_out(self, token: int) -> bool:
@@ -238,8 +241,12 @@ class Coordinator:
         assert isinstance(save, SavePlan), f"{save}"
         result: object = Refused(ErrorCode.INVALID_REQUEST, "too large, says chance")
         if not self.world.refuses_saves():
-            command = save.command(slot_epoch=self.slot_epoch, changed_at_ms=0)
+            command = save.command(
+                slot_epoch=self.slot_epoch, changed_at_ms=0, crashed=crashed_of(save)
+            )
             result = self.world.quorum.save(command)
+            if isinstance(result, Done):
+                self.world.crash_judge.on_saved(save, self.slot_epoch)
         self.world.timeline.after(self.world.delay(), self._on_result, save, result)
 
     def _on_result(self, save: SavePlan, result: object) -> None:

@@ -29,7 +29,7 @@ class MemberFaults:
         self._world, self._chance = world, chance
         self.faults = by_name(
             self.crash, self.crash_leader, self.come, self.leave, self.restart, self.double,
-            self.pause, self.hang, self.grow, self.subscribe,
+            self.pause, self.hang, self.grow, self.subscribe, self.poison,
         )  # fmt: skip
 
     def victim(self) -> Process | None:
@@ -92,6 +92,10 @@ class MemberFaults:
     def _resume(self, victim: Process) -> None:
         if victim.is_paused:
             victim.resume()
+
+    def poison(self) -> None:
+        """A record that ends whichever process handles it."""
+        self._world.poison.strike()
 
     def hang(self) -> None:
         victim = self.victim()

@@ -18,6 +18,10 @@ KINDS = (
     "move", "crash_coordinator", "refuse_saves", "slow_saves", "grow", "subscribe",
     "late", "outdated_lookups",
 )  # fmt: skip
+# Some worlds have these as well, by a chance of their own: what the others draw does not depend on
+# it.
+MORE_KINDS = ("poison",)
+MORE_SHARE = 0.25
 
 
 COOPERATIVE = ("cooperative_sticky",)
@@ -111,12 +115,16 @@ def draw_plan(seed: int, seconds: float, kinds: tuple[str, ...]) -> Plan:
         dynamic_count=chance.choice([0, 1, 2, 4]),
         static_count=chance.choice([0, 1, 3]),
         partition_count=chance.choice([1, 4, 7]),
-        kinds=kinds or drawn,
+        kinds=kinds or (*drawn, *_more_kinds(Random(f"{seed}/more"))),
         seconds=seconds,
         strike_seconds=chance.choice([0.5, 2.0, 5.0]),
         delay_seconds_max=chance.choice([0.005, 0.05]),
         save_seconds_max=chance.choice([0.02, 0.3]),
     )
+
+
+def _more_kinds(chance: Random) -> tuple[str, ...]:
+    return tuple(kind for kind in MORE_KINDS if chance.random() < MORE_SHARE)
 
 
 def _draw_filters(chance: Random) -> FilterPlan:

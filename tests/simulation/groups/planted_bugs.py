@@ -1,8 +1,8 @@
 """Bugs that coordinators of groups are known to have, to be planted into ours one at a time.
 
-Owns the bugs, each a function that patches the code through a `Patch`, and the list of
-them with those of members (`client_bugs.py`). A bug takes away one rule, never a check. How many
-worlds find one says
+Owns the bugs, each a function that patches the code through a `Patch`, and the list of them with
+those of members (`client_bugs.py`) and of what counts as a crash (`crash_bugs.py`). A bug takes
+away one rule, never a check. How many worlds find one says
 
     python -m tests.simulation.groups.planted_bugs --seeds 100
 """
@@ -23,6 +23,7 @@ from raftmq.broker.groups.members import Members
 from raftmq.broker.groups.phases import Phase
 from raftmq.broker.groups.rebalance import GroupRebalance
 from tests.simulation.groups import client_bugs as members
+from tests.simulation.groups import crash_bugs as crashes
 from tests.simulation.groups import transactions
 from tests.simulation.groups.plan import SECONDS
 from tests.simulation.groups.world import drawn_world
@@ -323,6 +324,11 @@ FAULTS: dict[Callable[[Patch], None], tuple[str, ...]] = {
     a_transaction_names_what_a_join_was_told: (*MOVES, "come", "slow_saves"),
     assignors_are_forgotten: ("come", "move"),
     a_member_with_another_filter_is_taken: ("come", "restart"),
+    crashes.to_leave_is_to_crash: ("leave", "come", "poison"),
+    crashes.whoever_is_late_has_crashed: ("come", "leave", "poison"),
+    crashes.a_crash_goes_with_each_save: ("crash", "poison"),
+    crashes.a_crash_during_a_rebalance_is_lost: ("crash", "come", "poison"),
+    crashes.accidents_have_no_end: ("poison", "crash"),
     members.sessions_count_from_the_answer: LOST,
     members.silence_takes_nothing: LOST,
     members.the_group_waits_for_ever: ("hang", "come"),

@@ -84,6 +84,7 @@ class Process:
         self.program.begin()
 
     def kill(self) -> None:
+        self.world.crash_judge.on_killed(self)
         self.is_up, self.is_paused = False, False
         self._inbox.clear()
         self.cut()

@@ -60,6 +60,7 @@ class Program:
             demand(self._view.isdisjoint(keys), f"{self._process}: {effect} is assigned already")
             self._view.update(keys)
             self._transactions.on_assigned(keys)
+            self._process.world.poison.on_assigned(self._process, keys)
             return
         demand(self._view.issuperset(keys), f"{self._process}: {effect}, and was not assigned")
         if isinstance(effect, Revoke):

@@ -13,11 +13,13 @@ from raftmq.metadata.commands import (
     Done,
     GroupCommits,
     OffsetsCommitted,
+    PartitionId,
     StoredOffset,
 )
 from raftmq.metadata.image import slot_of
 from tests.simulation.groups.asks import GROUP
 from tests.simulation.groups.checks import demand
+from tests.simulation.groups.crashing import topic_id_of
 from tests.unit.metadata.states import apply_next, cluster
 
 if TYPE_CHECKING:
@@ -66,11 +68,22 @@ class Quorum:
 
     def commit_offsets(self, commit: Commit, slot_epoch: int) -> AnyResult:
         before = self.group
-        offsets = GroupCommits(GROUP, (StoredOffset(TOPIC, 0, 1),))
+        offset = StoredOffset(TOPIC, 0, 1)
+        if commit.alone is not None:
+            topic, number = commit.alone
+            offset = StoredOffset(topic_id_of(topic), number, 0, alone_by=commit.member_id)
+        offsets = GroupCommits(GROUP, (offset,))
         result = self._commit(CommitOffsets(SLOT, slot_epoch, (offsets,)))
         if isinstance(result, OffsetsCommitted):
             self._world.checks.on_commit(commit, before)
+            self._world.crash_judge.on_noted(commit)
         return result
+
+    def crashes(self, key: Key) -> int:
+        """That are counted for a partition."""
+        partition = PartitionId(topic_id_of(key[0]), key[1])
+        there = self._image.offsets.get(GROUP, {}).get(partition)
+        return there.crashes.count if there is not None and there.crashes else 0
 
     def end(self, end: End) -> None:
         """The offsets of a transaction, at the moment in which it is decided."""

@@ -18,6 +18,7 @@ from raftmq.tag_filter import parse
 from tests.simulation.groups.asks import GROUP
 from tests.simulation.groups.broker import Broker
 from tests.simulation.groups.checks import Checks, demand, is_replaced
+from tests.simulation.groups.crashing import CrashJudge, Poison
 from tests.simulation.groups.faults import (
     SUBSCRIPTIONS,
     ConnectionFaults,
@@ -54,7 +55,8 @@ class World:
         self.seed, self.plan, self._wanted = seed, plan, wanted
         self.timeline, self.is_calm, self.touched = Timeline(), True, False
         self.counts = {"a": plan.partition_count, "b": plan.partition_count - 1}
-        self.checks = Checks()
+        self.checks, self.crash_judge = Checks(), CrashJudge(self)
+        self.poison = Poison(self, self.chance("poison"))
         self.quorum = Quorum(self, BROKER_COUNT)
         self.brokers = [Broker(self, number) for number in range(BROKER_COUNT)]
         self.processes: list[Process] = []
@@ -249,6 +251,7 @@ class World:
         self.is_calm = True
         self.connection_faults.repair()
         self.coordinator_faults.repair()
+        self.poison.repair()
         for process in self.processes:
             process.end_silence()
             if process.is_paused:
@@ -262,6 +265,7 @@ class World:
             self.run(STEP_SECONDS)
             complaint = self.complaint()
         self.heal_seconds = self.timeline.now - began_at
+        self.crash_judge.at_last()
 
     def _fit(self) -> list[Process]:
         running = self.running()
@@ -296,6 +300,7 @@ class World:
             f" {len(checks.plans)} generations saved, {checks.handed_out} parts,"
             f" {checks.returns} returns, {checks.filters_refused} filters refused,"
             f" {checks.commits} commits, {checks.ends} ends,"
+            f" {len(self.crash_judge.counted)} crashes counted, {self.poison.deaths} by poison,"
             f" {self.nemesis.counts.total()} faults, slot epoch {self.quorum.slot.epoch},"
             f" settled in {self.heal_seconds:.1f} s, {self.timeline.digest[:16]}"
         )

@@ -128,7 +128,7 @@ class Worker:
             self._end(one, tenure)
         elif self.world.commits(self, tenure, one.record.offset, alone=True):
             self.marking = None
-            if tenure.told[0] != one.record.offset:
+            if tenure.told[0] != one.record.offset:  # it has moved
                 tenure.told = one.record.offset, 0
             self._work(one, tenure)
 

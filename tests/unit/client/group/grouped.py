@@ -20,7 +20,7 @@ from raftmq.broker.groups.offset_requests import OffsetRequests
 from raftmq.broker.metadata_changes import MetadataChanges
 from raftmq.client.consumer.consumer import Consumer
 from raftmq.client.routing.cluster import Cluster
-from raftmq.metadata.commands import AssignSlot, FeatureLevel, PartitionId
+from raftmq.metadata.commands import AssignSlot, CreateTopic, FeatureLevel, PartitionId
 from raftmq.metadata.image import slot_of
 from tests.simulation.client_network import ClientNetwork
 from tests.unit.broker.asking import cluster_of, said
@@ -103,6 +103,18 @@ class Grouped:
         number = slot_of(group)
         epoch = self._cluster.leader.image.slots[number].epoch
         await said(self._cluster, AssignSlot(number, epoch, broker_id))
+
+    async def tell_metadata(self, name: str) -> None:
+        """That a topic exists, for coordinators that need to know."""
+        topic = self.world.topics[name]
+        assignments = tuple((one.leader,) for one in topic.partitions)
+        await said(self._cluster, CreateTopic(topic.topic_id, name, assignments))
+
+    def crashes(self, partition: int, *, topic: str = "orders") -> int:
+        """That are counted."""
+        key = PartitionId(self.world.topics[topic].topic_id, partition)
+        found = self._cluster.leader.image.offsets.get(GROUP, {}).get(key)
+        return found.crashes.count if found is not None and found.crashes else 0
 
     def kill(self, broker_id: int) -> None:
         """It answers nobody any more, and its connections end."""

@@ -6,6 +6,7 @@ Logs are lists, as in `tests/unit/client/group/grouped.py`; programs may run on 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +41,14 @@ class Mill:
     bureau: makes topics.
     handled: values in the order in which a handler has returned from them.
     begun: values in the order in which a handler got them, as often as it did.
+    deaths: values of which a program has died.
     """
 
     def __init__(self, here: Grouped, bureau: Bureau) -> None:
         self.here, self.bureau = here, bureau
         self.handled: list[str] = []
         self.begun: list[str] = []
+        self.deaths: list[str] = []
 
     @asynccontextmanager
     async def client(self, name: str = "program") -> AsyncIterator[Client]:
@@ -84,6 +87,29 @@ class Mill:
             yield
             nursery.cancel_scope.cancel()
 
+    async def live(
+        self, name: str, handler: Any, deadly: Callable[[ConsumerRecord], bool], **options: Any
+    ) -> None:
+        """On a machine of that name, until it is cancelled, or dies: nothing of it is heard any
+        more once it has a deadly record.
+        """
+
+        async def handle(record: ConsumerRecord) -> None:
+            if deadly(record):
+                self.deaths.append(record.text())
+                self.here.world.network.isolate(name)
+                life.cancel()
+                await trio.sleep_forever()  # the end of its process
+            await handler(record)
+
+        with trio.CancelScope() as life:
+            await self.run(handle, name, **options)
+
+    async def live_again(self, handler: Any, deadly: Any, name: str = "w", **options: Any) -> None:
+        """As often as it dies, as a supervisor has it; until cancelled."""
+        for number in count():
+            await self.live(f"{name}{number}", handler, deadly, **options)
+
     async def until_committed(self, *offsets: int) -> None:
         await until(lambda: [self.here.committed(n) for n in range(len(offsets))] == [*offsets])
 
@@ -102,6 +128,7 @@ class Mill:
 
 @asynccontextmanager
 async def mill(partitions: int = 1, *, level: int = FeatureLevel.FIRST) -> AsyncIterator[Mill]:
+    """At a level from which crashes are counted the metadata know the topic, too."""
     bureaus: list[Bureau] = []
 
     def prepare(world: World) -> None:
@@ -109,6 +136,8 @@ async def mill(partitions: int = 1, *, level: int = FeatureLevel.FIRST) -> Async
 
     async with grouped(partitions, prepare=prepare, level=level) as here:
         here.nursery.start_soon(deliver_due, here.world, NOW_MS)
+        if level >= FeatureLevel.SCHEDULED:
+            await here.tell_metadata("orders")
         yield Mill(here, bureaus[0])
 
 

@@ -1,0 +1,153 @@
+"""What a member of a group learns of crashes of the members before it (A12.5)."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from raftmq.client.consumer.consumer import Consumer
+from raftmq.errors import InvalidConfig
+from raftmq.metadata.commands import FeatureLevel
+from tests.unit.client.group.grouped import Grouped, grouped, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trio.testing import MockClock
+
+
+@asynccontextmanager
+async def counted(partitions: int = 1) -> AsyncIterator[Grouped]:
+    async with grouped(partitions, level=FeatureLevel.SCHEDULED) as here:
+        await here.tell_metadata("orders")
+        yield here
+
+
+async def die(here: Grouped, number: int, *, deadly: str = "", **options: Any) -> tuple[int, int]:
+    """A program that dies of the first record, or of the one that is `deadly`: how many crashes it
+    was told before, and how many records it had.
+    """
+    name, had = f"life {number}", 0
+    with trio.CancelScope() as life:
+        async with here.consumer(name, **options) as consumer:
+            async for record in consumer:
+                had += 1
+                told = consumer.crashes("orders", record.partition)
+                if deadly in ("", record.text()):
+                    here.world.network.isolate(name)
+                    life.cancel()
+                await trio.lowlevel.checkpoint()
+    return told, had
+
+
+async def until_counted(here: Grouped, crashes: int, partition: int = 0) -> None:
+    await until(lambda: here.crashes(partition) == crashes)
+
+
+async def test_crashes_are_told(autojump_clock: MockClock) -> None:
+    """Two at the most, where several records are in hand; 0 once the offset has moved."""
+    async with counted() as here:
+        here.append(0, *"abc")
+        assert [(await die(here, number))[0] for number in range(4)] == [0, 1, 2, 2]
+        async with here.consumer("at last") as consumer:
+            async for record in consumer:
+                assert consumer.crashes("orders", 0) == 2
+                await consumer.commit(record)
+                assert consumer.crashes("orders", 0) == 0
+                break
+        assert here.crashes(0) == 0
+
+
+async def test_one_at_a_time_they_are_counted_on(autojump_clock: MockClock) -> None:
+    """With commit="record", of the record at which it dies, wherever it stands; and a program may
+    set it aside."""
+    async with counted(2) as here:
+        here.append(0, "a", "b", "poison", "c")
+        here.append(1, "d")
+        told = [await die(here, number, deadly="poison", commit="record") for number in range(5)]
+        assert [crashes for crashes, _ in told] == [0, 1, 2, 3, 4]
+        assert all(had == 1 for _, had in told[1:])
+        assert here.committed(0) == 2
+        assert here.crashes(1) <= 2
+        seen = []
+        async with here.consumer("at last", commit="record") as consumer:
+            async for record in consumer:
+                seen.append((record.text(), consumer.crashes("orders", record.partition)))
+                if record.text() == "c":
+                    break
+        assert seen[0] == ("poison", 5)
+        assert ("c", 0) in seen
+
+
+async def test_a_batch_of_one(autojump_clock: MockClock) -> None:
+    """Batches are of one record then, and noted alike."""
+    async with counted() as here:
+        here.append(0, *"abc")
+        for number in range(2):
+            await die(here, number, commit="record")
+        name = "batches"
+        with trio.CancelScope() as life:
+            async with here.consumer(name, commit="record") as consumer:
+                async for batch in consumer.batches():
+                    assert (len(batch), consumer.crashes("orders", 0)) == (1, 2)
+                    here.world.network.isolate(name)
+                    life.cancel()
+                    await trio.lowlevel.checkpoint()
+        await until_counted(here, 3)
+
+
+async def test_beside_a_block_it_is_not_alone(autojump_clock: MockClock) -> None:
+    """What a `processing` block holds may be it as well."""
+    async with counted(2) as here:
+        here.append(0, "a")
+        here.append(1, "b")
+        for number in range(2):
+            await die(here, number, commit="record")
+        await until_counted(here, 2)
+        name = "blocks"
+        with trio.CancelScope() as life:
+            async with here.consumer(name, commit="record") as consumer:
+                first = await anext(consumer)
+                with consumer.processing(first):
+                    await anext(consumer)
+                    here.world.network.isolate(name)
+                    life.cancel()
+                    await trio.lowlevel.checkpoint()
+        await trio.sleep(20)
+        counts = [here.crashes(0), here.crashes(1)]
+        assert counts[1 - first.partition] <= 2
+        assert counts[first.partition] == 3  # it was alone before
+
+
+async def test_rebalances_are_no_crashes(autojump_clock: MockClock) -> None:
+    """Nor are members that leave, however often."""
+    async with counted(2) as here:
+        here.append(0, *"abc")
+        async with here.consumer("stays", commit="none"):
+            for number in range(3):
+                async with here.consumer(f"comes {number}", commit="none") as consumer:
+                    await until(lambda c=consumer: c.assignment)
+                    assert consumer.crashes(*consumer.assignment[0]) == 0
+        await trio.sleep(20)
+        assert [here.crashes(0), here.crashes(1)] == [0, 0]
+
+
+async def test_a_reader_without_a_group_has_none(autojump_clock: MockClock) -> None:
+    """Nor a partition that is not read."""
+
+    async def refused(consumer: Consumer, partition: int) -> str:
+        with pytest.raises(InvalidConfig) as caught:
+            consumer.crashes("orders", partition)
+        return str(caught.value)
+
+    async with counted() as here:
+        async with (
+            here.connected("alone") as cluster,
+            Consumer(cluster, ["orders"], {"start": "earliest"}) as consumer,
+        ):
+            assert "needs a group" in await refused(consumer, 0)
+        async with here.consumer("member") as consumer:
+            assert "orders-7 is not read" in await refused(consumer, 7)
