@@ -225,10 +225,14 @@ class ScheduledDelivery:
     async def _run_carrying(self) -> NoReturn:
         while True:
             await trio.sleep(CARRY_SECONDS)
-            for replica in list(self._hosting.all()):
-                log = replica.log
-                if log.schedule.pending_count and log.wanted_start > log.log_start_offset:
-                    await self._carry_for_retention(replica)
+            await self._carry_all()
+
+    async def _carry_all(self) -> None:
+        """A function of its own: its loop variable would keep the last replica's files open."""
+        for replica in list(self._hosting.all()):
+            log = replica.log
+            if log.schedule.pending_count and log.wanted_start > log.log_start_offset:
+                await self._carry_for_retention(replica)
 
     async def _carry_for_retention(self, replica: Replica) -> None:
         reign = Reign.of(replica)

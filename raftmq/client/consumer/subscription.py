@@ -62,12 +62,12 @@ class Subscription:
         self.owner = None if options.group is None else PartitionOwner()
         self.reads_what_is_dealt = not options.assign and options.group is not None
         self._reads_all = not options.assign and options.group is None
+        # Of the group itself: they may not be there yet, and are read from their beginning.
+        self._along = frozenset(() if options.group is None else options.group.read_along)
         self.states: dict[Key, ConsumedPartition] = {}
         for key in options.assign or ():
             self._add((key[0], key[1]), options.start_at((key[0], key[1])))
         self.topics = tuple(dict.fromkeys([*topics, *(topic for topic, _ in self.states)]))
-        # Of the group itself: they may not be there yet, and are read from their beginning.
-        self._along = frozenset(() if options.group is None else options.group.read_along)
         if topics and self._along:
             self.topics = (*self.topics, *self._along)
         self._own = frozenset(self.topics) - self._along

@@ -154,6 +154,8 @@ class GroupLedger:
             return
         self._version = image.version
         for (topic_id, partition), found in self._offsets().items():
+            if found.offset < 0:  # crashes are counted, and nothing was committed yet
+                continue
             before = self._committed.get((topic_id, partition), 0)
             if found.offset != before:
                 self._committed[topic_id, partition] = found.offset
