@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from raftmq.metadata.commands import NO_BROKER, PartitionId, RecoveryState
+from raftmq.metadata.commands import NO_BROKER, NO_OFFSET, PartitionId, RecoveryState
 from raftmq.metadata.election import min_isr_of
 from raftmq.metadata.image import (
     DELETED_TOPICS_MAX,
@@ -164,7 +164,10 @@ def _check_coordination(image: MetadataImage) -> None:
     assert 0 <= image.next_producer_id <= PRODUCER_ID_MAX + 1, "producer ids ran out"
     for group, offsets in image.offsets.items():
         assert offsets, f"group {group} has an empty map of offsets"
-        assert all(entry.offset >= 0 for entry in offsets.values()), f"group {group}: offset < 0"
+        for entry in offsets.values():
+            is_counted = entry.crashes is not None and entry.crashes.count > 0
+            is_none = entry.offset == NO_OFFSET and is_counted  # only crashes are known
+            assert entry.offset >= 0 or is_none, f"group {group}: offset {entry.offset}"
 
 
 def _check_transactions(image: MetadataImage) -> None:

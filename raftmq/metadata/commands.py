@@ -112,7 +112,7 @@ class StoredOffset(Value, frozen=True):
 
 class PartitionsHeld(Value, frozen=True):
     topic_id: bytes
-    partitions: tuple[int, ...]
+    numbers: tuple[int, ...]
 
 
 class CrashedMember(Value, frozen=True):

@@ -414,22 +414,6 @@ class Consumer(MovingCalls, BlockingBlock, Generic[ValueT_co, KeyT_co]):
         """
         return self._call(lambda: self._consumer.committed(topic, partition), timeout=timeout)
 
-    def crashes(self, topic: str, partition: int) -> int:
-        """How many members of the group have crashed with the first record of a partition that is
-        not committed: their sessions have ended while they had it, and they had not left. 0 again
-        once the committed offset moves.
-
-        It is as this member was told when it got the partition. Up to 2, any record that they had
-        in hand may have been the cause. More is counted only of a record that was the only one in
-        hand: of `process`, and of consumers with `commit="record"`, outside of `processing` blocks.
-        These may `reject` it then.
-
-        Raises:
-            InvalidConfig: the partition is not read by this consumer, or it is not in a group.
-                Definite.
-        """
-        return self._ask(lambda: self._consumer.crashes(topic, partition))
-
     def processing(self, work: Work) -> Processing:
         """`with consumer.processing(batch):` for work that takes long, or runs beside the
         iteration.

@@ -118,5 +118,24 @@ class MovingCalls:
             lambda: self._consumer.retry(record, error, attempts=attempts), timeout=timeout
         )
 
+    def crashes(self, topic: str, partition: int) -> int:
+        """How many members of the group have crashed with the first record of a partition that is
+        not committed: their sessions have ended while they had it, and they had not left. 0 again
+        once the committed offset moves.
+
+        It is as this member was told when it got the partition. Up to 2, any record that they had
+        in hand may have been the cause. More is counted only of a record that was the only one in
+        hand: of `process`, and of consumers with `retry` or with `commit="record"`, which hand out
+        one at a time then. `retry` with dead letters sets aside what has reached its attempts.
+
+        Raises:
+            InvalidConfig: the partition is not read by this consumer, or it is not in a group.
+                Definite.
+        """
+        return self._ask(lambda: self._consumer.crashes(topic, partition))
+
     def _call(self, function: Callable[[], Awaitable[T]], *, timeout: float | None) -> T:
+        raise NotImplementedError
+
+    def _ask(self, question: Callable[[], T]) -> T:
         raise NotImplementedError

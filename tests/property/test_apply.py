@@ -412,7 +412,7 @@ def test_nonsense_about_transactions_breaks_nothing(
     for slot in {slot_of(name) for name in TEXTS}:
         metadata.say(AssignSlot(slot, metadata.image.slots[slot].epoch, 0))
     committed = 0
-    for _ in range(1_500):
+    for _ in range(2_000):
         before = metadata.image
         drawn = RandomCommands(random, before)
         metadata.say(drawn.of(random.choice(OF_TRANSACTIONS)))

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.broker.groups.phases import is_later
 from raftmq.errors import FencedInstanceId, UnknownMemberId
-from raftmq.wire.messages.group_plans import held_by_assignment, held_by_claim
+from raftmq.wire.messages.groups import held_by_assignment, held_by_claim
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from raftmq.broker.groups.phases import Token
     from raftmq.errors import RaftmqError
-    from raftmq.wire.messages.group_plans import Key
+    from raftmq.wire.messages.groups import Key
 
 NEVER = -1  # as a generation: the member was told of none
 # A rebalance waits at least this long, also for members that ask for less: answers take time.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from raftmq.metadata.commands import CrashedMember, GroupMemberRecord
     from raftmq.wire.bodies import Body
-    from raftmq.wire.messages.group_plans import Key
+    from raftmq.wire.messages.groups import Key
 
 
 # -- Effects --------------------------------------------------------------------------------------

@@ -132,7 +132,13 @@ class Consumer(Moving, Openable, Generic[ValueT_co, KeyT_co]):
             watch,
         )
         return GroupConsumption(
-            self._cluster, group, self._subscription, reader, self._collector, random=random
+            self._cluster,
+            group,
+            self._subscription,
+            reader,
+            self._collector,
+            random=random,
+            reject=self.reject,
         )
 
     async def __aenter__(self) -> Self:
@@ -395,24 +401,6 @@ class Consumer(Moving, Openable, Generic[ValueT_co, KeyT_co]):
             InvalidConfig: the consumer is not in a group. Definite.
         """
         return await self._group("committed").member.offsets.find_one((topic, partition))
-
-    def crashes(self, topic: str, partition: int) -> int:
-        """How many members of the group have crashed with the first record of a partition that is
-        not committed: their sessions have ended while they had it, and they had not left. 0 again
-        once the committed offset moves.
-
-        It is as this member was told when it got the partition. Up to 2, any record that they had
-        in hand may have been the cause. More is counted only of a record that was the only one in
-        hand: of `process`, and of consumers with `commit="record"`, outside of `processing` blocks.
-        These may `reject` it then.
-
-        Raises:
-            InvalidConfig: the partition is not read by this consumer, or it is not in a group.
-                Definite.
-        """
-        member = self._group("crashes").member
-        self._subscription.find(topic, partition)
-        return member.offsets.crashes((topic, partition))
 
     def processing(self, work: Work) -> Processing:
         """`with consumer.processing(batch):` for work that takes long, or runs beside the

@@ -20,7 +20,7 @@ from raftmq.client.dead_letters.moves import Moves
 from raftmq.client.group.effects import State
 from raftmq.client.group.member_shell import PAUSE_SECONDS, MemberShell
 from raftmq.client.group.pattern import PatternWatch
-from raftmq.client.processing.alone import is_suspect
+from raftmq.client.processing.alone import died, is_poison, is_suspect
 from raftmq.errors import (
     IllegalGeneration,
     InvalidTransaction,
@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.fetch_collector import FetchCollector
     from raftmq.client.consumer.group_reader import GroupReader
     from raftmq.client.consumer.options import GroupReading
+    from raftmq.client.consumer.partition_state import Key
+    from raftmq.client.consumer.record import AnyRecord, PartitionOwnership
     from raftmq.client.consumer.subscription import Subscription
+    from raftmq.client.group.offsets import MemberOffsets
     from raftmq.client.routing.cluster import Cluster
 
 
@@ -78,6 +81,107 @@ class Processing:
             self._token, is_finished=error is None, newest=newest
         )
         self._on_ended()
+
+
+# -- Suspect records ------------------------------------------------------------------------------
+# Records of partitions whose owners have crashed: handed out one at a time, each noted in the
+# quorum before, and committed after it (`client/processing/alone.py`).
+
+
+class RejectCall(Protocol):
+    """`Consumer.reject`."""
+
+    async def __call__(
+        self, record: AnyRecord, error: BaseException | str | None = None, *, attempts: int = 1
+    ) -> object: ...
+
+
+class SuspectRecords:
+    """Hands out alone what may have ended processes, and sets aside what has ended too many, where
+    the consumer has a policy with dead letters.
+    """
+
+    def __init__(
+        self,
+        options: GroupReading,
+        offsets: MemberOffsets,
+        commits: ConsumerCommits,
+        reader: GroupReader,
+        delivery: FetchCollector,
+        reject: RejectCall,
+    ) -> None:
+        self._options, self._offsets, self._commits = options, offsets, commits
+        self._reader, self._delivery, self._reject = reader, delivery, reject
+        policy = options.retry
+        self._policy = policy if policy is not None and policy.dead_letters else None
+        # By partition, how many more records are handed out alone in an ownership
+        self._left: dict[Key, tuple[PartitionOwnership | None, int]] = {}
+        self._is_alone = False  # what was handed out last
+        self._is_one_next = False  # open a batch of one record next
+
+    @property
+    def are_watched(self) -> bool:
+        """With one record in hand anyway, or a policy; `process` has rules of its own."""
+        commit = self._options.commit
+        is_asked = commit == "record" or (commit == "batch" and self._policy is not None)
+        return is_asked and not self._reader.in_flight_records.are_taken_over
+
+    async def end_alone(self) -> None:
+        """More is asked for. Raises RaftmqError: what was handed out is not committed."""
+        if self._options.commit == "record" or self._is_alone:
+            await self._commits.commit_each()
+        self._is_alone = False
+
+    def open_batch(self, records_max: int) -> ConsumedBatch | None:
+        """The next batch; of a suspect partition of one record."""
+        is_one, self._is_one_next = self._is_one_next, False
+        is_one = is_one or self._options.commit == "record"
+        batch = self._delivery.open_batch(1 if is_one else records_max)
+        if batch is None:  # nothing is ready: look again as before
+            self._is_one_next = is_one
+            return None
+        key = batch.topic, batch.partition
+        if is_suspect(self._offsets.crashes(key)) and not self._records_left(batch):
+            self._left[key] = batch.ownership, records_max
+        if len(batch) > 1 and self._records_left(batch):
+            self._delivery.close(None)  # its turn comes again; until then others have one each
+            self._is_one_next = True
+            return self.open_batch(records_max)
+        return batch
+
+    def _records_left(self, batch: ConsumedBatch) -> int:
+        """How many more of its partition are handed out alone."""
+        ownership, left = self._left.get((batch.topic, batch.partition), (None, 0))
+        return left if ownership is batch.ownership else 0
+
+    async def note(self, batch: ConsumedBatch) -> bool:
+        """Before it is handed out. False: not now, or not any more.
+
+        Raises:
+            RaftmqError: it is to be set aside, and cannot be.
+        """
+        key, left = (batch.topic, batch.partition), self._records_left(batch)
+        # Beside records of a `processing` block it is not alone.
+        if not left or self._reader.in_flight_records.is_held:
+            return True
+        deaths = self._offsets.crashes(key, batch.base_offset)
+        if self._policy is not None and is_poison(deaths, self._policy.attempts):
+            await self._set_aside(batch, deaths)
+            return False
+        self._is_alone = await self._commits.note_first(batch)
+        if self._is_alone:
+            self._left[key] = batch.ownership, left - 1
+        return self._is_alone
+
+    async def _set_aside(self, batch: ConsumedBatch, deaths: int) -> None:
+        [record] = batch.raw
+        try:
+            await self._reject(record, died(deaths), attempts=deaths)
+        except IllegalGeneration:  # its new owner sets it aside
+            return
+        if self._delivery.has_open(batch):
+            self._delivery.end_batch()
+            await self._commits.commit_each()
 
 
 # -- Group consumption ----------------------------------------------------------------------------
@@ -131,6 +235,7 @@ class GroupConsumption:
         delivery: FetchCollector,
         *,
         random: Random,
+        reject: RejectCall,
     ) -> None:
         self._cluster, self._options, self._subscription = cluster, options, subscription
         self._reader, self._delivery = reader, delivery
@@ -140,6 +245,9 @@ class GroupConsumption:
         self._own = list(subscription.states)  # chosen by the program itself (`assign`)
         self.commits = ConsumerCommits(self.member.offsets, subscription, options)
         self.moves = Moves(options.member.group, options.retry, random)
+        self._suspects = SuspectRecords(
+            options, self.member.offsets, self.commits, reader, delivery, reject
+        )
         if subscription.owner is not None:
             subscription.owner.is_member(self)
         self._is_waiting = False  # the program waits for records
@@ -203,11 +311,12 @@ class GroupConsumption:
         self.member.on_asked()
         try:
             if self._options.commit == "before":
-                first = self.commits.commit_first
-                found = await self._committed_first(way, records_max, wait_for, first)
-            elif self._options.commit == "record":  # the record before is committed first
-                await self.commits.commit_each()
-                found = await self._committed_first(way, 1, wait_for, self._note_alone)
+                open_batch, commit = self._delivery.open_batch, self.commits.commit_first
+                found = await self._committed_first(way, records_max, wait_for, open_batch, commit)
+            elif self._suspects.are_watched:
+                await self._suspects.end_alone()
+                find, note = self._suspects.open_batch, self._suspects.note
+                found = await self._committed_first(way, records_max, wait_for, find, note)
             else:
                 found = await wait_for(way.take, records_max)
             if not way.is_whole:  # single records: `_watch_records` checks their progress
@@ -252,20 +361,12 @@ class GroupConsumption:
             # Until the next batch is opened.
             await self._opened.wait()
 
-    async def _note_alone(self, batch: ConsumedBatch) -> bool:
-        """Before the only record of a batch is handed out, which may have ended processes: note
-        that it is the only one at work, where it is.
-        """
-        crashes = self.member.offsets.crashes((batch.topic, batch.partition))
-        if not is_suspect(crashes) or self._reader.in_flight_records.is_held:
-            return True
-        return await self.commits.note_first(batch)
-
     async def _committed_first(
         self,
         way: HandOutForm[Found],
         records_max: int,
         wait_for: BatchWait,
+        open_batch: Callable[[int], ConsumedBatch | None],
         commit: Callable[[ConsumedBatch], Awaitable[bool]],
     ) -> Found:
         """Commit something of a batch, then hand it out. If its partition is revoked, or sought,
@@ -273,11 +374,11 @@ class GroupConsumption:
         group, as "before" allows.
 
         Args:
-            commit: False: not now, or not any more.
+            commit: False: not now, or not any more, or it is not to be handed out.
         """
         delivery = self._delivery
         while True:
-            batch = await wait_for(delivery.open_batch, records_max)
+            batch = await wait_for(open_batch, records_max)
             is_ours = False
             try:
                 found = _made(way, batch)

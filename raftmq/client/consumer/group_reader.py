@@ -88,6 +88,11 @@ class InFlightRecords:
         """These count, too. Before anything is read."""
         self._in_hand.append(in_hand)
 
+    @property
+    def are_taken_over(self) -> bool:
+        """By `process`."""
+        return bool(self._in_hand)
+
     def on_progress(self) -> None:
         """Some of the records in hand are finished."""
         self._on_finished()

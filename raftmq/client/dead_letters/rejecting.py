@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from raftmq.client.consumer.group_consumption import GroupConsumption
     from raftmq.client.consumer.record import AnyRecord
+    from raftmq.client.consumer.subscription import Subscription
     from raftmq.client.dead_letters.moves import Move
     from raftmq.client.producer.batch import RecordMetadata
     from raftmq.client.routing.cluster import Cluster
@@ -177,10 +178,13 @@ def _pass(_error: object, _metadata: object) -> None:
 
 
 class Moving:
-    """The part of a consumer that sets records aside, and has them tried again."""
+    """The part of a consumer that sets records aside, and has them tried again; and that says how
+    many processes they have ended.
+    """
 
     _moved: MovedRecords
     _membership: GroupConsumption | None
+    _subscription: Subscription
 
     async def reject(
         self,
@@ -272,6 +276,24 @@ class Moving:
         move = member.moves.retried(record, error, attempts=attempts)
         return await self._moved.send(member, record, move)
 
+    def crashes(self, topic: str, partition: int) -> int:
+        """How many members of the group have crashed with the first record of a partition that is
+        not committed: their sessions have ended while they had it, and they had not left. 0 again
+        once the committed offset moves.
+
+        It is as this member was told when it got the partition. Up to 2, any record that they had
+        in hand may have been the cause. More is counted only of a record that was the only one in
+        hand: of `process`, and of consumers with `retry` or with `commit="record"`, which hand out
+        one at a time then. `retry` with dead letters sets aside what has reached its attempts.
+
+        Raises:
+            InvalidConfig: the partition is not read by this consumer, or it is not in a group.
+                Definite.
+        """
+        member = self._group("crashes").member
+        self._subscription.find(topic, partition)
+        return member.offsets.crashes((topic, partition))
+
     def _member_for(self, record: object, call: str) -> GroupConsumption:
         member = self._membership
         if member is None or not member.is_dealt:
@@ -292,4 +314,8 @@ class Moving:
 
     def _check_open_or_leaving(self) -> None:
         """Raises Closed."""
+        raise NotImplementedError
+
+    def _group(self, call: str) -> GroupConsumption:
+        """Raises InvalidConfig: the consumer is not in a group."""
         raise NotImplementedError

@@ -329,7 +329,7 @@ class PeriodicCommits:
         with anyio.CancelScope(deadline=deadline):
             while True:
                 try:
-                    await self._offsets.commit_done(deadline=deadline)
+                    await self._offsets.commit_last(deadline=deadline)
                     return None
                 except RaftmqError as error:
                     problem = error
@@ -410,7 +410,6 @@ class MemberShell:
         `problem`.
         """
         if self.options.commits_by_itself:  # with "manual" and "none" only the program commits
-            self.offsets.take_notes_back()
             problem = await self._commits.at_last()
             if is_clean:
                 self.problem = self.problem or problem
@@ -429,8 +428,7 @@ class MemberShell:
         """
         with suppress(RaftmqError):
             if self.options.commits_by_itself:
-                self.offsets.take_notes_back()
-                await self.offsets.commit_done()
+                await self.offsets.commit_last()
         # The group waits for an id that was given out; ends with the answer that names it.
         await self._named.wait()
         await self._tell_left()

@@ -400,14 +400,15 @@ class MemberOffsets:
         """The record is finished, or is not handled for now: commit how far the partition is done.
         Raises RaftmqError.
         """
-        self._committing.forget([key])  # the same offset, without the note, is news, too
+        self._committing.forget([key])  # as in `commit_last`
         await self.commit_done([key])
         self._alone.discard(key)
 
-    def take_notes_back(self) -> None:
-        """The next commit says of no record that it is handled alone: the member leaves."""
-        self._committing.forget(self._alone)
+    async def commit_last(self, *, deadline: float = inf) -> None:
+        """As `commit_done`, of a member that leaves: no record is handled alone any more."""
+        self._committing.forget(self._alone)  # the same offset, without the note, is news, too
         self._alone.clear()
+        await self.commit_done(deadline=deadline)
 
     def _beginnings(self) -> dict[Key, Position]:
         """Not of partitions of which a commit was attempted: its late success would be undone."""

@@ -16,19 +16,17 @@ from msgspec import Meta
 from raftmq.client.group.assignors.assignor import Subscribed, problems_of
 from raftmq.errors import InconsistentGroupProtocol, RemoteProtocolError
 from raftmq.wire.bodies import ABSENT, ID_MAX
-from raftmq.wire.messages.group_plans import (
+from raftmq.wire.messages.groups import (
     ASSIGNMENT_VERSION,
+    SUBSCRIPTION_VERSION,
     Claimed,
     Dealt,
-    partitions_in,
-    steps_of,
-)
-from raftmq.wire.messages.groups import (
-    SUBSCRIPTION_VERSION,
     JoinedMember,
     MemberAssignment,
     Numbered,
     TopicName,
+    partitions_in,
+    steps_of,
 )
 from raftmq.wire.nesting import Decoder
 

@@ -20,3 +20,8 @@ def is_suspect(crashes: int) -> bool:
 def is_poison(crashes: int, attempts: int) -> bool:
     """Whether a record is set aside that so many crashes count for."""
     return crashes >= max(attempts, ACCIDENTS_MAX + 1)
+
+
+def died(crashes: int) -> str:
+    """Why it is set aside."""
+    return f"its process died {crashes} times"

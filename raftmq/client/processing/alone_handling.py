@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from raftmq.client.processing.alone import is_poison, is_suspect
+from raftmq.client.processing.alone import died, is_poison, is_suspect
 from raftmq.errors import IllegalGeneration, RaftmqError
 from raftmq.rpc.backoff import Backoff, Pauses
 
@@ -38,7 +38,7 @@ class PoisonError(Exception):
     """
 
     def __init__(self, crashes: int) -> None:
-        super().__init__(f"its process died {crashes} times")
+        super().__init__(died(crashes))
         self.crashes = crashes
 
 

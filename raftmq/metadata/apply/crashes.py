@@ -39,7 +39,7 @@ def crashes_counted(
     """The offsets of a group once these members have crashed."""
     found = offsets.mutate()
     for member in crashed:
-        held = [PartitionId(part.topic_id, n) for part in member.held for n in part.partitions]
+        held = [PartitionId(part.topic_id, n) for part in member.held for n in part.numbers]
         own = [key for key in held if _alone_by(found.get(key)) == member.member_id]
         for key in own or held:
             there = found.get(key)

@@ -82,9 +82,9 @@ def _group_problems(command: SaveGroup) -> Iterator[str]:
         yield from _too_long("member id", crashed.member_id)
         for held in crashed.held:
             yield from _not_an_id("topic id", held.topic_id)
-            if not all(0 <= partition <= ID_MAX for partition in held.partitions):
+            if not all(0 <= number <= ID_MAX for number in held.numbers):
                 yield f"partitions of a crashed member are 0 to {ID_MAX}"
-            count += len(held.partitions)
+            count += len(held.numbers)
     if count > CRASHED_PARTITIONS_MAX:
         yield f"{count} partitions of crashed members, at most {CRASHED_PARTITIONS_MAX}"
 

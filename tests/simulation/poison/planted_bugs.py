@@ -72,7 +72,7 @@ def whoever_was_alone_there_once(patch: Patch) -> None:
 
 def _notes(offsets: Any, member: CrashedMember) -> list[tuple[PartitionId, str | None]]:
     """Who handles a record alone, by partition that the member held."""
-    held = [PartitionId(part.topic_id, n) for part in member.held for n in part.partitions]
+    held = [PartitionId(part.topic_id, n) for part in member.held for n in part.numbers]
     return [(key, crashes._alone_by(offsets[key])) for key in held if key in offsets]
 
 

@@ -35,6 +35,7 @@ from raftmq.metadata.image import (
     SLOT_COUNT,
     BrokerState,
     CommittedOffset,
+    Crashes,
     GroupState,
     MetadataImage,
     OriginState,
@@ -152,7 +153,11 @@ def _put_offsets(draft: Draft, random: Random) -> None:
     topics = [random.randbytes(16), *sorted(draft.base.topics)]
     offsets = {
         PartitionId(random.choice(topics), random.randint(0, 200)): CommittedOffset(
-            random.randint(0, 1 << 62), random.randint(-1, 9), random.choice(NAMES), 1 << 41
+            random.randint(0, 1 << 62),
+            random.randint(-1, 9),
+            random.choice(NAMES),
+            1 << 41,
+            random.choice([None, None, None, Crashes(2), Crashes(0, "m"), Crashes(7, "m")]),
         )
         for _ in range(random.choice([0, 1, 3, 8, 150]))
     }

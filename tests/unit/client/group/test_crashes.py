@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
+import raftmq
 from raftmq.client.consumer.consumer import Consumer
 from raftmq.errors import InvalidConfig
 from raftmq.metadata.commands import FeatureLevel
-from tests.unit.client.group.grouped import Grouped, grouped, until
+from tests.unit.client.group.grouped import MEMBER, Grouped, grouped, until
+from tests.unit.client.processing.mill import mill, numbers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -80,6 +83,53 @@ async def test_one_at_a_time_they_are_counted_on(autojump_clock: MockClock) -> N
                     break
         assert seen[0] == ("poison", 5)
         assert ("c", 0) in seen
+
+
+POLICY = raftmq.RetryPolicy(attempts=4)
+
+
+@pytest.mark.parametrize("commit", ["batch", "record"])
+@pytest.mark.parametrize("way", ["records", "batches"])
+async def test_with_a_policy_it_is_set_aside(
+    autojump_clock: MockClock, way: str, commit: str
+) -> None:
+    """The program does nothing for it, and everything else is read; in the midst of a batch, and
+    with partitions beside it."""
+    async with mill(2, level=FeatureLevel.SCHEDULED) as here:
+        await here.send(*numbers(5), "poison", *numbers(5, 5))
+        await here.send(*numbers(10, 10), partition=1)
+        done, deaths = set[str](), 0
+
+        async def live(name: str) -> None:
+            nonlocal deaths
+            async with here.client(name) as mq:
+                options = MEMBER | {"retry": POLICY, "commit": commit}
+                async with mq.consumer("orders", **options) as consumer:
+                    source = consumer if way == "records" else consumer.batches()
+                    async for work in source:
+                        records = [work] if way == "records" else list(work)
+                        if any(record.text() == "poison" for record in records):
+                            deaths += 1
+                            here.here.world.network.isolate(name)
+                            life.cancel()
+                        await trio.lowlevel.checkpoint_if_cancelled()
+                        done.update(record.text() for record in records)
+
+        async with trio.open_nursery() as nursery:
+
+            async def live_again() -> None:
+                nonlocal life
+                for number in count():
+                    with trio.CancelScope() as life:
+                        await live(f"life {number}")
+
+            life = trio.CancelScope()
+            nursery.start_soon(live_again)
+            await here.until_committed(11, 10)
+            nursery.cancel_scope.cancel()
+        assert here.letters() == [("poison", 4, "its process died 4 times")]
+        assert done == set(numbers(20))
+        assert 4 <= deaths <= 8
 
 
 async def test_a_batch_of_one(autojump_clock: MockClock) -> None:

@@ -17,8 +17,13 @@ from raftmq.client.group.planning import (
 )
 from raftmq.errors import RemoteProtocolError
 from raftmq.wire.bodies import ID_MAX
-from raftmq.wire.messages.group_plans import partitions_in, steps_of
-from raftmq.wire.messages.groups import SUBSCRIPTION_BYTES_MAX, Interest, interest_in
+from raftmq.wire.messages.groups import (
+    SUBSCRIPTION_BYTES_MAX,
+    Interest,
+    interest_in,
+    partitions_in,
+    steps_of,
+)
 
 pack = msgspec.msgpack.encode
 KEYS = st.frozensets(st.tuples(st.sampled_from("abc"), st.integers(0, ID_MAX)), max_size=20)

@@ -23,7 +23,7 @@ from tests.unit.client.producer.shell import NOW_MS
 from tests.unit.client.scheduler import deliver_due
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from raftmq.client.consumer.record import ConsumerRecord
     from tests.unit.client.group.grouped import Grouped
