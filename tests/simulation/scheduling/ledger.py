@@ -75,14 +75,14 @@ class SentBatch:
 class SchedulingLedger:
     """Attributes:
     sent: all batches, in order.
-    refusals: of cancels, by reason.
+    answers: to cancels, by the reason of a refusal; how often old readers were told to upgrade.
     """
 
     def __init__(self) -> None:
         self.sent: list[SentBatch] = []
         self.transactions: list[Transaction] = []
-        self.refusals: Counter[str] = Counter()
-        self.cancelled = self.read = 0
+        self.answers: Counter[str] = Counter()
+        self.read = 0
 
     def on_send(self, sent: SentBatch) -> SentBatch:
         self.sent.append(sent)

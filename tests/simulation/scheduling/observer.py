@@ -128,6 +128,7 @@ class _Watcher:
 
     @_told
     def on_high_watermark(self) -> None:
+        self._start = self._replica.log.log_start_offset  # it may have started over meanwhile
         if self._replica.leader is not None:
             self._observer.on_committed(self._replica)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from raftmq.broker.replication import scheduled_delivery
+from raftmq.broker.replication.fetch_exchange import FetchSettings
 from raftmq.partition.storage import directory
 from tests.simulation.brokers.group_plan import GROUP_KINDS
 from tests.simulation.brokers.plan import RETENTIONS, draw_plan, draw_topic
@@ -42,6 +43,7 @@ class SchedulingPlan(NamedTuple):
     beyond_share: of those that are due after all faults.
     cancel_share: of scheduled records that somebody cancels.
     transaction_ids: of owners that schedule within transactions.
+    copied_bytes: of a partition, in one answer to a follower: with few it catches up in steps.
     """
 
     scheduler_count: int
@@ -51,6 +53,7 @@ class SchedulingPlan(NamedTuple):
     reader_count: int
     transaction_ids: int
     padding_bytes: int
+    copied_bytes: int
 
 
 def draw_scheduling(seed: int) -> SchedulingPlan:
@@ -63,6 +66,7 @@ def draw_scheduling(seed: int) -> SchedulingPlan:
         reader_count=random.choice((1, 2)),
         transaction_ids=random.choice((0, 1, 2)),
         padding_bytes=random.choice((0, 20, 400)),
+        copied_bytes=random.choice((300, 1 << 20)),
     )
 
 
@@ -97,9 +101,11 @@ def draw_scheduling_world(seed: int, seconds: float, wanted: tuple[str, ...]) ->
 
 
 @contextmanager
-def tuned() -> Iterator[None]:
+def tuned(plan: SchedulingPlan) -> Iterator[None]:
     """Times that nothing promises, short enough for a short world."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheduled_delivery, "CARRY_SECONDS", CARRY_SECONDS)
+        settings = FetchSettings(partition_bytes_max=plan.copied_bytes)
+        patch.setattr(FetchSettings.__new__, "__defaults__", tuple(settings))
         patch.setattr(directory, "CHECKPOINT_INTERVAL", CHECKPOINT_SECONDS)
         yield

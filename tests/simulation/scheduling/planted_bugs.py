@@ -110,17 +110,6 @@ def a_tick_early(patch: Patch) -> None:
     patch.setattr(Schedule, "take_due", lambda self, now, limit: original(self, now + 100, limit))
 
 
-def a_new_leader_waits_for_an_append(patch: Patch) -> None:
-    """It does not look what is pending in the log with which it begins."""
-    tell = Replica._tell_pending
-
-    def tell_after_an_append(self: Replica) -> None:
-        if self.log.epochs.entries[-1].start_offset < self.log.log_end_offset:
-            tell(self)
-
-    patch.setattr(Replica, "_tell_pending", tell_after_an_append)
-
-
 def a_delivery_names_the_first_original(patch: Patch) -> None:
     """And not the copy that it delivers."""
 
@@ -205,7 +194,11 @@ def copies_need_not_be_committed(patch: Patch) -> None:
     def settled(self: Schedule, end_offset: int, _high_watermark: int) -> bool:
         return original(self, end_offset, 1 << 62)
 
+    async def at_once(*_: object) -> None:
+        """Nobody waits for the followers."""
+
     patch.setattr(Schedule, "is_settled_before", settled)
+    patch.setattr(scheduled_delivery.ScheduledDelivery, "_committed", at_once)
 
 
 def what_is_scheduled_is_shown(patch: Patch) -> None:
@@ -220,18 +213,17 @@ def _by(*kinds: str) -> Case:
 _CASES = {
     the_schedule_is_not_cut: _by("depose_due"),
     settlements_outlive_a_cut: _by("depose_due", "wrong_clock"),
-    lists_outlive_a_cut: _by("depose_due", "restart_all"),
+    lists_outlive_a_cut: _by("depose_due", "kill_due"),
     nobody_looks_twice: _by("cold_disk"),
     the_clock_is_asked_once: _by("clock_back"),
     a_tick_early: _by("cold_disk"),
-    a_new_leader_waits_for_an_append: _by("kill_due"),
     a_delivery_names_the_first_original: _by("restart"),
     a_cancel_may_come_too_late: _by("kill_due"),
     a_copy_forgets_cancels: _by("restart"),
     a_transaction_is_not_waited_for: _by("kill_due"),
     an_abort_settles_nothing: _by("kill_due"),
     retention_deletes_what_is_pending: _by("restart"),
-    a_follower_deletes_by_its_leader: _by("leader_off_follower"),
+    a_follower_deletes_by_its_leader: _by("leader_off_follower", "restart"),
     copies_need_not_be_committed: _by("delete_records", "trimmed"),
     what_is_scheduled_is_shown: _by("kill_due"),
 }

@@ -1,7 +1,6 @@
 """Simulated programs that schedule records on the wire protocol, cancel some, and use transactions.
 
-Own what they send and what they are told; the ledger has it. Cancels are asked of the leader's
-`Replica`, in its process, as long as no client sends the request.
+Own what they send and what they are told; the ledger has it.
 """
 
 from __future__ import annotations
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from raftmq.client.administration.scheduled import ScheduledCalls
+from raftmq.client.scheduling.handles import ScheduleHandle
 from raftmq.client.transactions.asking import AskedCoordinator
-from raftmq.errors import ErrorCode, RaftmqError, UnsupportedVersion, error_for
-from raftmq.partition.scheduling.schedule import CancelRefusal
+from raftmq.errors import CannotCancel, RaftmqError, UnsupportedVersion, error_for
 from raftmq.wire.batch.header import iter_batches
 from raftmq.wire.batch.records import encode_batch
 from raftmq.wire.bodies import ACKS_ALL, TopicPartition
@@ -23,11 +23,9 @@ from raftmq.wire.messages.transactions import EndTxn
 from tests.fetching import fetch
 from tests.producing import produce
 from tests.simulation.brokers.clients import Program, Worker
-from tests.simulation.brokers.examination import replicas_of
-from tests.simulation.brokers.hosts import NAME, now_ms
+from tests.simulation.brokers.hosts import now_ms
 from tests.simulation.brokers.ledger import Outcome
 from tests.simulation.brokers.tagging import tags_of
-from tests.simulation.disk_faults import PowerCut
 from tests.simulation.raft.checks import demand
 from tests.simulation.scheduling.ledger import Cancel, SentBatch, Transaction, TransactionFate
 from tests.simulation.scheduling.plan import BEYOND_SECONDS, DELAYS
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from raftmq.client.routing.cluster import Cluster
-    from raftmq.partition.replica import Replica
     from raftmq.wire.messages.producers import InitProducerIdReply
     from raftmq.wire.messages.transactions import EndTxnReply
     from tests.simulation.brokers.ledger import Spot
@@ -46,7 +43,6 @@ REQUEST_SECONDS = 2.0
 END_SECONDS_MAX = 8.0  # for the coordinator to say what became of a transaction
 CANCEL_SECONDS_MAX = 3.0
 TRANSACTION_TIMEOUT_MS = 6_000
-WITHIN = 0.9  # of the time of a request: an answer that comes later counts as none
 
 
 class _Sender(Program):
@@ -120,10 +116,10 @@ class Scheduler(_Sender, Worker):
                 )
                 await self._send(cluster, sent, acks=acks, seconds=seconds)
                 if sent.due_ms is not None and sent.outcome is Outcome.OK:
-                    self._maybe_cancel(cancels, sent)
+                    self._maybe_cancel(cluster, cancels, sent)
             cancels.cancel_scope.deadline = trio.current_time() + CANCEL_SECONDS_MAX
 
-    def _maybe_cancel(self, cancels: trio.Nursery, sent: SentBatch) -> None:
+    def _maybe_cancel(self, cluster: Cluster, cancels: trio.Nursery, sent: SentBatch) -> None:
         """Sooner or later, now and then just when it is due, or twice."""
         assert sent.due_ms is not None
         for delta in range(len(sent.values)):
@@ -134,102 +130,41 @@ class Scheduler(_Sender, Worker):
                     pause = self._random.uniform(0.0, spread)
                     if self._random.random() < 0.4:
                         pause = max(0.0, left + self._random.uniform(-0.05, 0.15))
-                    cancels.start_soon(partial(self._cancel_after, pause, sent, delta))
+                    cancels.start_soon(partial(self._cancel_after, cluster, pause, sent, delta))
 
-    async def _cancel_after(self, pause: float, sent: SentBatch, delta: int) -> None:
+    async def _cancel_after(
+        self, cluster: Cluster, pause: float, sent: SentBatch, delta: int
+    ) -> None:
         await trio.sleep(pause)
-        await cancel(self.world, sent, delta)
+        await cancel(self.world, cluster, sent, delta)
 
 
-async def cancel(world: SchedulingWorld, sent: SentBatch, delta: int) -> None:
-    """Through whichever broker believes that it leads. What it says is judged at once."""
-    leaders = [
-        (host, replica)
-        for host in world.hosts
-        if host.broker is not None and not host.end and not host.is_paused
-        for name, replica in replicas_of(world, sent.spot).items()
-        if name == host.name and replica.leader is not None
-    ]
-    if not leaders:
-        return
-    host, replica = leaders[0] if len(leaders) == 1 else world.random.choice(leaders)
-    handle, before = sent.base_offset + delta, sent.cancels[delta]
+async def cancel(world: SchedulingWorld, cluster: Cluster, sent: SentBatch, delta: int) -> None:
+    """What is said of it is compared with what is committed by now."""
+    ledger, spot = world.schedules, sent.spot
+    before, offset = sent.cancels[delta], sent.base_offset + delta
+    handle = ScheduleHandle(world.topic_ids[spot.topic, spot.life], spot.partition, offset)
     if before is Cancel.NONE:
         sent.cancels[delta] = Cancel.UNKNOWN
-    asked = _Asked(replica, handle)
-    token = NAME.set(host.name)
+    reason = ""
     try:
-        asked.begin()
-    except PowerCut:  # the broker dies in the midst of it
-        demand(host.end, f"{host.name}: a power cut that nobody made")
-        return
+        await ScheduledCalls(cluster, timeout_seconds=CANCEL_SECONDS_MAX).cancel_scheduled(handle)
+    except CannotCancel as error:
+        reason = error.reason
     except RaftmqError as error:
-        world.trace(f"cancel {sent.spot} {handle}: {error!r}")
+        world.trace(f"cancel {handle}: {error!r}")
         return
-    finally:
-        NAME.reset(token)
-    with trio.move_on_after(CANCEL_SECONDS_MAX):
-        await asked.ended.wait()
-    if not asked.is_certain:
-        world.trace(f"cancel {sent.spot} {handle}: unknown")
-        return
-    refusal = asked.refusal
-    world.trace(f"cancel {sent.spot} {handle}: {refusal.name if refusal else 'done'}")
-    _note(world, sent, delta, refusal, before)
-
-
-class _Asked:
-    """Attributes:
-    is_certain: all of what `refusal`, or its absence, follows from is committed.
-    """
-
-    def __init__(self, replica: Replica, handle: int) -> None:
-        self._replica, self._handle = replica, handle
-        self.ended, self.is_certain = trio.Event(), False
-        self.refusal: CancelRefusal | None = None
-
-    def begin(self) -> None:
-        replica = self._replica
-        assert replica.leader is not None, "it was asked for"
-        leader_epoch = replica.leader.leader_epoch
-        outcome = replica.cancel_scheduled([self._handle], leader_epoch=leader_epoch)
-        self.refusal = outcome.checks[0].refusal
-        deadline = trio.current_time() + CANCEL_SECONDS_MAX * WITHIN
-        replica.on_acks(
-            outcome.end_offset, self._on_acks, acks=ACKS_ALL,
-            leader_epoch=leader_epoch, deadline=deadline,
-        )  # fmt: skip
-
-    def _on_acks(self, error: RaftmqError | None) -> None:
-        self.is_certain = error is None
-        self.ended.set()
-
-
-def _note(
-    world: SchedulingWorld,
-    sent: SentBatch,
-    delta: int,
-    refusal: CancelRefusal | None,
-    before: Cancel,
-) -> None:
-    """A refusal is compared with what is committed by now."""
-    handle, log = sent.base_offset + delta, world.observer.log_of(sent.spot)
-    fate = log.fate_of(handle)
-    told = f"cancel of {sent.spot} {handle}: {refusal}; it is {fate}"
-    world.schedules.refusals["" if refusal is None else refusal.name] += 1
-    if refusal is None:
-        demand(before is not Cancel.DONE, f"{told}: cancelled before")
+    fate = world.observer.log_of(spot).fate_of(offset)
+    told = f"cancel of {spot} {offset}: {reason or 'done'}; it is {fate}"
+    world.trace(told)
+    ledger.answers[reason] += 1
+    if reason in ("", "cancelled"):
         demand(fate == "cancelled", told)
         sent.cancels[delta] = Cancel.DONE
-        world.schedules.cancelled += 1
-    elif refusal is CancelRefusal.CANCELLED:
-        demand(fate == "cancelled", told)
-        sent.cancels[delta] = Cancel.DONE
-    elif refusal is CancelRefusal.DELIVERED:
-        demand(fate == "delivered", told)
-    elif refusal is CancelRefusal.UNKNOWN:  # nobody asks for what was not acknowledged
-        demand(fate not in ("pending", "unknown"), told)
-    if before is Cancel.NONE and sent.cancels[delta] is Cancel.UNKNOWN:
+        return
+    # What is not known was settled and deleted since: nobody asks for what was not acknowledged.
+    demand(fate == reason or (reason == "unknown" and fate not in ("pending", "unknown")), told)
+    if before is Cancel.NONE:
         sent.cancels[delta] = Cancel.NONE  # nothing was appended, for certain
 
 
@@ -342,7 +277,7 @@ class OldReader(Worker):
                     max_wait_seconds=0.1, timeout_seconds=0.5,
                 )  # fmt: skip
             except UnsupportedVersion:
-                self.world.schedules.refusals[ErrorCode.UNSUPPORTED_VERSION.name] += 1
+                self.world.schedules.answers["upgrade"] += 1
             except RaftmqError as error:
                 self.world.trace(f"{self.name} {spot} {offset}: {error!r}")
             else:

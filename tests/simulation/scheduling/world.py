@@ -86,7 +86,7 @@ class SchedulingWorld(World):
 
     @contextmanager
     def tuned(self) -> Iterator[None]:
-        with super().tuned(), tuned(), pytest.MonkeyPatch.context() as patch:
+        with super().tuned(), tuned(self.scheduling), pytest.MonkeyPatch.context() as patch:
             lag_seconds = self.plan.lag_seconds
             observed = partial(self.observer.new_replica, lag_seconds_max=lag_seconds)
             patch.setattr(replicas, "Replica", observed)
@@ -96,7 +96,7 @@ class SchedulingWorld(World):
 
     def __str__(self) -> str:
         count, late = self.schedules.count, self.observer.late_ms
-        logs = self.observer.logs.values()
+        logs, answers = self.observer.logs.values(), self.schedules.answers
         delivered = sum(sum(map(len, log.delivered.values())) for log in logs)
         return (
             f"seed {self.seed}: {self.plan.broker_count} brokers,"
@@ -104,8 +104,8 @@ class SchedulingWorld(World):
             f" {count(Outcome.UNKNOWN, is_scheduled=True)} unknown,"
             f" {count(Outcome.OK, is_scheduled=False)} plain,"
             f" {delivered} records delivered in {len(late)} batches,"
-            f" {sum(log.copies for log in logs)} copies, {self.schedules.cancelled} cancelled,"
-            f" refused {dict(self.schedules.refusals)}, {self.schedules.read} read,"
+            f" {sum(log.copies for log in logs)} copies, {answers['']} cancelled,"
+            f" {answers['delivered']} too late, {self.schedules.read} read,"
             f" {len(self.schedules.transactions)} transactions,"
             f" {self.nemesis.counts.total()} faults, healed in {self.heal_seconds:.1f} s,"
             f" {self.end_seconds:.0f} s, {self.digest[:16]}"

@@ -10,7 +10,7 @@ import trio
 
 from raftmq.broker.timing_wheel import TICK_MS
 from tests.log_reading import read_batches
-from tests.unit.broker.test_scheduled_delivery import now_ms, schedule, scheduling
+from tests.unit.broker.scheduling import now_ms, schedule, scheduling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
