@@ -66,7 +66,8 @@ SAYS = {
     ],
     "priorities": [
         r"^280 jobs are done, urgent ones were sent last$",
-        r"^while both had jobs, 80 of (9\d|1\d\d) were urgent$",
+        # How many others were done meanwhile depends on who was assigned its partitions first.
+        r"^while both had jobs, 80 of \d+ were urgent$",
     ],
     "parallel_load": [
         r"^part 3 is written again: a worker has failed$",
