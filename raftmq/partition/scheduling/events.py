@@ -27,8 +27,8 @@ HEAD_BYTES_USUAL = 512  # of most heads, so that one read is enough
 CONTROL_BYTES_MAX = 96 << 10
 
 
-class _Event(msgspec.Struct, frozen=True, array_like=True):
-    pass
+class _Event(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """As the list of a segment has it: nothing is left to skip in one, however it is nested."""
 
 
 class Scheduled(_Event, frozen=True, tag=0):
