@@ -41,6 +41,7 @@ def test_a_fault_that_no_family_has_is_refused() -> None:
         composed(by_name(Links().cut), kinds=("cut", "mend", "heal"))
 
 
+GROUP_KINDS = (*group_world_plan.KINDS, *group_world_plan.MORE_KINDS)
 BROKER_KINDS = (*broker_plan.KINDS, *group_plan.GROUP_KINDS, *task_plan.TASK_KINDS)
 
 
@@ -50,7 +51,7 @@ BROKER_KINDS = (*broker_plan.KINDS, *group_plan.GROUP_KINDS, *task_plan.TASK_KIN
         pytest.param(broker_world.World, BROKER_KINDS, id="brokers"),
         pytest.param(quorum_world.World, quorum_plan.KINDS, id="quorum"),
         pytest.param(replication_world.drawn_world, replication_plan.KINDS, id="replication"),
-        pytest.param(group_world.drawn_world, group_world_plan.KINDS, id="groups"),
+        pytest.param(group_world.drawn_world, GROUP_KINDS, id="groups"),
     ],
 )
 def test_what_is_drawn_is_all_that_there_is(

@@ -208,8 +208,8 @@ _CASES: dict[Callable[[Patch], None], planting.Case] = {
     forget_votes: _case((7, 9, 10), ("power", "kill")),
     apply_what_is_not_synced: _case((11, 8), ("power_midway", "slow_disk")),
     compact_before_the_snapshot: _case((5, 4, 7, 1), ("failing_disk", "kill")),
-    forget_what_a_snapshot_says: _case((30, 58), ("kill_midway", "power_midway", "kill")),
-    commit_what_is_told: _case((0, 3, 10, 16), ("exile",)),
+    forget_what_a_snapshot_says: _case((15, 35, 54), ("kill_midway", "power_midway", "kill")),
+    commit_what_is_told: _case((1, 9, 13, 15), ("exile",)),
     snapshot_keeps_everything: _case((5, 15, 19, 20), ("exile",)),
     snapshot_is_not_shown: _case((1, 4, 5), ("power", "isolate")),
     apply_twice: _case((1, 0), ("isolate",)),
@@ -218,7 +218,7 @@ _CASES: dict[Callable[[Patch], None], planting.Case] = {
     enrol_without_a_majority: _case((0, 1, 2), ("rash_replacement",)),
     old_copies_are_welcome: _case((0, 1), ("old_copy",)),
     read_without_a_round: _case((0, 1, 2), ("usurpation",)),
-    read_before_the_no_op: _case((6, 15, 43), ("betrayal",)),
+    read_before_the_no_op: _case((0, 25, 34), ("betrayal",)),
 }
 BUGS = PlantedBugs(World, _CASES)
 
