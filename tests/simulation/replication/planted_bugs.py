@@ -310,7 +310,7 @@ _CASES: dict[Callable[[Patch], None], Case] = {
     committed_isr_only: Case((0, 1)),
     shrink_before_commit: Case((0, 1)),
     alter_without_comparison: Case((), script=scripts.late_proposal),
-    expand_to_any_incarnation: Case((26, 1913)),
+    expand_to_any_incarnation: Case((481, 26, 1913)),
     expand_below_the_epoch_start: Case((17, 36, 69, 72), ("kill", "restart", "slow_disk")),
     new_command_id_for_each_try: Case((), script=scripts.proposal_sent_again),
     count_before_the_first_fetch: Case((0, 1)),
