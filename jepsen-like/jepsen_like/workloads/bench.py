@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from jepsen_like.workloads.keys import Keys
     from raftmq.client.network.network import AnyioNetwork
 
+TOPIC_SECONDS_MAX = 10.0  # to create a topic
+
 
 class Stop(Protocol):
     """A trio.Event, or what does the same."""
@@ -105,6 +107,16 @@ class Bench:
     def new_client(self, name: str, network: AnyioNetwork | None = None) -> Client:
         """With connections of its own."""
         return new_client(self.bootstrap, name, self.random, network)
+
+    async def make_topic(self, client: Client, topic: str) -> None:
+        """Its keys can be used then. Raises RaftmqError: faults may prevent it."""
+        await client.admin.with_timeout(TOPIC_SECONDS_MAX).create_topic(
+            topic,
+            partitions=self.keys.partitions,
+            replication_factor=self.settings.replication_factor,
+            config={"min.insync.replicas": self.settings.min_insync_replicas},
+        )
+        self.keys.on_made(topic)
 
 
 def new_client(

@@ -46,7 +46,7 @@ LIFE_SECONDS = 20.0  # of a member, on the average: a minute has many rebalances
 REBIRTH_SECONDS_MAX = 3.0  # until the next life begins, below and above a rebalance's duration
 LOOK_SECONDS = 0.5  # between two fetches of a group's committed offsets
 ANSWER_SECONDS_MAX = 2.0  # for one of them
-TOPIC_SECONDS_MAX = 10.0  # to create a topic in a healthy cluster
+JOIN_SECONDS_MAX = 10.0  # for a final life to get its partitions
 ENDS_SECONDS_MAX = 10.0  # for the leaders to say where partitions end
 
 logger = logging.getLogger(__name__)
@@ -107,21 +107,13 @@ class GroupsWorkload:
         Raises:
             RaftmqError: the cluster, still without faults, does not make them.
         """
-        settings = self._settings
-        replicas = {"replicas": settings.replication_factor}
+        replicas = {"replicas": self._settings.replication_factor}
         self._recorder.record(WATCH, Type.OK, "keeps", replicas)
         async with self._bench.new_client("topics") as client:
-            admin = client.admin.with_timeout(TOPIC_SECONDS_MAX)
             for topic in self._topics:
-                await admin.create_topic(
-                    topic,
-                    partitions=PARTITIONS,
-                    replication_factor=settings.replication_factor,
-                    config={"min.insync.replicas": settings.min_insync_replicas},
-                )
-                details = await admin.describe_topic(topic)
+                await self._bench.make_topic(client, topic)
+                details = await client.admin.describe_topic(topic)
                 self._names[details.topic_id] = topic
-                self._bench.keys.on_made(topic)
         for plan in self.plans:
             told = {"group": plan.name, "keys": _keys_of(plan), "commit": plan.commit}
             self._recorder.record(WATCH, Type.OK, "group", {**told, "assignor": plan.assignor})
@@ -185,7 +177,7 @@ class GroupsWorkload:
             self._recorder.record(WATCH, Type.INFO, "behind", told, error="time is over")
 
     async def _run_final_lives(self, plan: GroupPlan, place: int, stop: Stop) -> None:
-        well = Fate(self._settings.final_seconds + TOPIC_SECONDS_MAX, End.LEAVE)
+        well = Fate(self._settings.final_seconds + JOIN_SECONDS_MAX, End.LEAVE)
         for name in self._life_names(plan, f"final-{place}"):
             if stop.is_set():
                 return

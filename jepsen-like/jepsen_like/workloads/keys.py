@@ -58,6 +58,7 @@ class Keys:
         partitions: of a topic.
 
     Attributes:
+    partitions: of a topic.
     everything: each key that there ever was, in the order of their making.
     active: those that are written to.
     """
@@ -77,7 +78,7 @@ class Keys:
         self._random, self._matrix = random, tuple(matrix)
         self._active_max, self._values_max = active_max, values_max
         self._topics_left, self._topic_count = topics_max, 0
-        self._partitions = partitions
+        self.partitions = partitions
         self.everything: list[str] = []
         self.active: list[str] = []
         self._spare: list[str] = []
@@ -90,7 +91,7 @@ class Keys:
     def next_topic(self) -> str | None:
         """The name of one more, if it is wanted: there is always a spare one."""
         known = len(self.active) + len(self._spare)
-        if self._topics_left == 0 or known >= self._active_max + self._partitions:
+        if self._topics_left == 0 or known >= self._active_max + self.partitions:
             return None
         self._topics_left -= 1
         self._topic_count += 1
@@ -107,7 +108,7 @@ class Keys:
 
     def on_made(self, topic: str) -> None:
         """It can be used."""
-        for partition in range(self._partitions):
+        for partition in range(self.partitions):
             key = key_of(topic, partition)
             assert key not in self._last, f"{key} was made before"
             self.everything.append(key)

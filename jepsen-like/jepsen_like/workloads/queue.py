@@ -16,7 +16,7 @@ import trio
 from jepsen_like.history.event import WATCH, Type
 from jepsen_like.workloads.bench import Bench, QueueSettings, wait_stop
 from jepsen_like.workloads.final import read_everything
-from jepsen_like.workloads.keys import PARTITIONS_PER_TOPIC, Keys
+from jepsen_like.workloads.keys import Keys
 from jepsen_like.workloads.pulse import run_pulses
 from jepsen_like.workloads.view import LiveView
 from jepsen_like.workloads.watcher import Watcher
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from jepsen_like.workloads.bench import Stop
     from raftmq.client.client import Client
 
-TOPIC_SECONDS_MAX = 10.0  # to create a topic; faults may prevent it, another one is tried then
 LOOK_SECONDS = 0.5  # between checks whether another topic is needed
 
 logger = logging.getLogger(__name__)
@@ -83,7 +82,7 @@ class QueueWorkload:
         self._bench.recorder.record(WATCH, Type.OK, "keeps", replicas)
         async with self._bench.new_client("topics") as client:
             while (topic := self._bench.keys.next_topic()) is not None:
-                await self._make(client, topic)
+                await self._bench.make_topic(client, topic)
 
     async def run(self, stop: Stop) -> None:
         """Until `stop` is set; then operations in flight are finished."""
@@ -127,19 +126,10 @@ class QueueWorkload:
                 await wait_stop(stop, LOOK_SECONDS)
 
     async def _make_if_possible(self, client: Client, topic: str) -> None:
-        """No name is used twice: a topic may be made after its request has timed out."""
+        """Faults may prevent it: then another name is tried, as this topic may come later."""
         try:
-            await self._make(client, topic)
+            await self._bench.make_topic(client, topic)
         except RaftmqError as error:
             if error.definite:
                 self._bench.keys.on_refused()
             logger.info("topics: topic=%s reason=%s", topic, error)
-
-    async def _make(self, client: Client, topic: str) -> None:
-        await client.admin.with_timeout(TOPIC_SECONDS_MAX).create_topic(
-            topic,
-            partitions=PARTITIONS_PER_TOPIC,
-            replication_factor=self._settings.replication_factor,
-            config={"min.insync.replicas": self._settings.min_insync_replicas},
-        )
-        self._bench.keys.on_made(topic)

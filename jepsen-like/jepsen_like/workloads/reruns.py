@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 TOPICS, PARTITIONS = 2, 3
 READERS = 2  # of all keys, for the order that clients see while runs overlap
-TOPIC_SECONDS_MAX = 10.0  # to create a topic in a healthy cluster
 
 
 class RerunsWorkload:
@@ -76,18 +75,11 @@ class RerunsWorkload:
 
     async def prepare(self) -> None:
         """Raises RaftmqError: the cluster, still without faults, does not make the topics."""
-        settings = self._settings
-        replicas = {"replicas": settings.replication_factor}
+        replicas = {"replicas": self._settings.replication_factor}
         self._bench.recorder.record(WATCH, Type.OK, "keeps", replicas)
         async with self._bench.new_client("topics") as client:
             for topic in self._topics:
-                await client.admin.with_timeout(TOPIC_SECONDS_MAX).create_topic(
-                    topic,
-                    partitions=PARTITIONS,
-                    replication_factor=settings.replication_factor,
-                    config={"min.insync.replicas": settings.min_insync_replicas},
-                )
-                self._bench.keys.on_made(topic)
+                await self._bench.make_topic(client, topic)
 
     async def run(self, stop: Stop) -> None:
         """Until `stop` is set; then operations in flight are finished."""

@@ -41,7 +41,6 @@ GRACE_SECONDS = 3.0
 # After the last send: what is due then must come; what is due later must be kept.
 DUE_SECONDS_MAX = 8.0
 PENDING_SECONDS_MAX, PENDING_MAX = 20.0, 1_000_000
-TOPIC_SECONDS_MAX = 10.0  # to create a topic in a healthy cluster
 
 
 class ScheduleWorkload:
@@ -85,18 +84,11 @@ class ScheduleWorkload:
 
     async def prepare(self) -> None:
         """Raises RaftmqError: the cluster, still without faults, does not make the topics."""
-        settings = self._settings
-        replicas = {"replicas": settings.replication_factor}
+        replicas = {"replicas": self._settings.replication_factor}
         self._bench.recorder.record(WATCH, Type.OK, "keeps", replicas)
         async with self._bench.new_client("topics") as client:
             for topic in self._topics:
-                await client.admin.with_timeout(TOPIC_SECONDS_MAX).create_topic(
-                    topic,
-                    partitions=PARTITIONS,
-                    replication_factor=settings.replication_factor,
-                    config={"min.insync.replicas": settings.min_insync_replicas},
-                )
-                self._bench.keys.on_made(topic)
+                await self._bench.make_topic(client, topic)
 
     async def run(self, stop: Stop) -> None:
         """Until `stop` is set; then nothing more is scheduled; readers go on for some seconds."""

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 TOPICS, PARTITIONS = 2, 4
 TASK_PROCESSES = 3  # that write versions of the shared transaction
 READERS = (COMMITTED, COMMITTED, UNCOMMITTED)
-TOPIC_SECONDS_MAX = 10.0  # to create a topic in a healthy cluster
 
 
 class TransactionsWorkload:
@@ -94,20 +93,12 @@ class TransactionsWorkload:
 
     async def prepare(self) -> None:
         """Raises RaftmqError: the cluster, still without faults, does not make the topics."""
-        settings = self._settings
-        replicas = {"replicas": settings.replication_factor}
+        replicas = {"replicas": self._settings.replication_factor}
         self._bench.recorder.record(WATCH, Type.OK, "keeps", replicas)
         async with self._bench.new_client("topics") as client:
-            admin = client.admin.with_timeout(TOPIC_SECONDS_MAX)
             for topic in self._topics:
-                await admin.create_topic(
-                    topic,
-                    partitions=PARTITIONS,
-                    replication_factor=settings.replication_factor,
-                    config={"min.insync.replicas": settings.min_insync_replicas},
-                )
-                self._names[(await admin.describe_topic(topic)).topic_id] = topic
-                self._bench.keys.on_made(topic)
+                await self._bench.make_topic(client, topic)
+                self._names[(await client.admin.describe_topic(topic)).topic_id] = topic
 
     async def run(self, stop: Stop) -> None:
         """Until `stop` is set; then the blocks under way are ended."""
