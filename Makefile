@@ -18,8 +18,9 @@ NO_PYTHON := raftmq needs Python 3.11 or newer: make PYTHON=/path/to/python3
 # What `make check` leaves to `make test`: tests/durations.py says what is slow.
 FAST := -q -m "not (cluster or powercut or soak or teeth) and (gate or not slow)" \
 	--hypothesis-profile check -p no:cacheprovider
+# `make check` alone refuses new tests that are slow: what a test takes depends on the machine as well.
 # For each test a thread waits whether it hangs, to print the stacks: 2 s in all. Ctrl-C prints one, too.
-UNWATCHED := -o faulthandler_timeout=0
+GATE := --refuse-slow -o faulthandler_timeout=0
 # Two shares that take about as long, one for each core.
 FIRST_SHARE := tests/unit/client tests/unit/metadata tests/simulation tests/property
 SECOND_SHARE := tests/unit tests/jepsen_like \
@@ -65,10 +66,10 @@ check: $(STAMP)  ## The fast gate, a minute: format, lint, types, layers, fast t
 	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target static first-share second-share
 
 first-share: $(STAMP)
-	$(BIN)/pytest $(FAST) $(UNWATCHED) $(FIRST_SHARE)
+	$(BIN)/pytest $(FAST) $(GATE) $(FIRST_SHARE)
 
 second-share: $(STAMP)
-	$(BIN)/pytest $(FAST) $(UNWATCHED) $(SECOND_SHARE)
+	$(BIN)/pytest $(FAST) $(GATE) $(SECOND_SHARE)
 
 # Everything, in shares of which SHARES run at a time. With four, two wait for processes and for time
 # to pass; the simulations, on virtual clocks, take what the others leave of all cores and never more.

@@ -35,8 +35,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--refuse-slow", action="store_true", help="a slow test without a name is red")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    if "not slow" in config.option.markexpr:  # `make check`
+    if config.option.refuse_slow:
         config.pluginmanager.register(Refusing())
 
 

@@ -2,8 +2,8 @@
 
 `durations.json` names every test of the fast folders that takes 0.07 s of CPU time or more, its
 child processes included; tests/conftest.py marks them `slow`. One of each simulated world is kept
-in the fast gate all the same, by the marker `gate`. A test that is slow and not named makes the
-gate red: it would cost everybody, at every run.
+in the fast gate all the same, by the marker `gate`. A test that is slow and not named makes
+`make check` red: it would cost everybody, at every run. `make test` times nothing.
 
 CPU time, as a test takes about as much of it on a busy machine. `python -m tests.durations`
 measures all anew and writes the file.
