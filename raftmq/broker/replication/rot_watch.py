@@ -55,7 +55,7 @@ logger = logging.getLogger("raftmq.broker")
 
 WAITING_MAX = 100  # checks in line, in all ...
 LINE_MAX = 8  # ... and of one partition, each at another offset and from another connection
-DOUBTS_MAX = 1000  # of this broker itself that wait for a place in line; see ROTTEN_MAX of a log
+DOUBTS_MAX = 1000  # a partition, of this broker itself, that wait for a place; as ROTTEN_MAX
 REST_SECONDS = 0.02  # pause after each check ...
 REST_FACTOR = 9  # ... plus so many times its duration, so that checks take a tenth of disk time ...
 REST_SECONDS_MAX = 5.0  # ... unless the disk is so slow that the others would wait for too long
@@ -93,7 +93,8 @@ class RotWatch:
     ) -> None:
         self._hosting, self._directory, self._repair = hosting, directory, repair
         self._waiting: dict[tuple[PartitionKey, int], _Check] = {}  # in order of arrival
-        self._doubts: dict[tuple[PartitionKey, int], None] = {}  # of this broker, not in line yet
+        # Of this broker itself, not in line yet: offsets by partition.
+        self._doubts: dict[PartitionKey, dict[int, None]] = {}
         self._woken = trio.Event()
         self._reading_since = float("inf")  # of the check under way; inf while it waits for the log
         self._whole_told_at = float("-inf")
@@ -142,9 +143,10 @@ class RotWatch:
         replica = self._hosting.find(key)
         if replica is None:  # closed meanwhile
             return
-        in_line = self._begin(replica, offset, *OURSELVES)
-        if in_line is None and len(self._doubts) < DOUBTS_MAX:
-            self._doubts[key, offset] = None
+        if self._begin(replica, offset, *OURSELVES) is None:
+            offsets = self._doubts.setdefault(key, {})
+            if len(offsets) < DOUBTS_MAX:
+                offsets[offset] = None
 
     def _begin(
         self, replica: Replica, offset: int, reader: str, connection_id: int
@@ -189,8 +191,12 @@ class RotWatch:
 
     def _doubt_next(self) -> None:
         """Give places in line that have become free to this broker's own doubts."""
-        doubts, self._doubts = self._doubts, {}
-        for key, offset in doubts:
+        for key, offsets in list(self._doubts.items()):
+            # One of each partition: its line has one place for this broker.
+            offset = next(iter(offsets))
+            del offsets[offset]
+            if not offsets:
+                del self._doubts[key]
             self.doubt(key, offset)
 
     async def _look(self, look: _Check) -> None:
