@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -45,6 +45,7 @@ class Turns:
         self._weights, self._free = weights, at_once
         self._passed = dict.fromkeys(weights, 0.0)  # turns taken, divided by the weight
         self._waiting: dict[str, deque[trio.Event]] = {name: deque() for name in weights}
+        self.wanted_by_all = Counter[str]()  # who got the turns that all waited for
 
     @asynccontextmanager
     async def turn(self, name: str) -> AsyncIterator[None]:
@@ -79,20 +80,27 @@ class Turns:
             self._free += 1
             return
         name = min(lines, key=self._passed.__getitem__)
+        if len(lines) == len(self._waiting):
+            self.wanted_by_all[name] += 1
         self._passed[name] += 1 / self._weights[name]
         self._waiting[name].popleft().set()
 
 
 async def main(bootstrap: str) -> None:
-    turns, done, over = Turns(WEIGHTS, AT_ONCE), list[str](), trio.Event()
+    turns, done, over = Turns(WEIGHTS, AT_ONCE), Counter[str](), trio.Event()
+    assigned = {topic: trio.Event() for topic in WEIGHTS}
 
     async def handle(topic: str, record: ConsumerRecord) -> None:
         if not record.text().startswith(RUN):
             return
+        # A group may get its partitions before the other one, and would be alone until then.
+        assigned[topic].set()
+        for each in assigned.values():
+            await each.wait()
         async with turns.turn(topic):
             await trio.sleep(0.002)
-        done.append(topic)
-        if len(done) == NORMAL + URGENT:
+        done[topic] += 1
+        if done.total() == NORMAL + URGENT:
             over.set()
 
     async with raftmq.connect(bootstrap) as mq:
@@ -114,16 +122,10 @@ async def main(bootstrap: str) -> None:
                     stop=over,
                 )
                 workers.start_soon(work)
-    report(done)
-
-
-def report(done: list[str]) -> None:
-    """From the first urgent job on, as a group may get its partitions before the other one."""
-    last = len(done) - done[::-1].index("jobs.urgent")
-    both = done[done.index("jobs.urgent") : last]
-    say(f"{len(done)} jobs are done, urgent ones were sent last")
-    say(f"while both had jobs, {both.count('jobs.urgent')} of {len(both)} were urgent")
-    say(f"then the other {len(done) - last} were done, with all turns")
+    say(f"{done.total()} jobs are done, urgent ones were sent last")
+    wanted, urgent = turns.wanted_by_all.total(), turns.wanted_by_all["jobs.urgent"]
+    say(f"both waited for {wanted} turns, urgent jobs had {urgent / wanted:.0%} of them")
+    say(f"the other {done.total() - wanted} turns went to those who had jobs")
 
 
 if __name__ == "__main__":

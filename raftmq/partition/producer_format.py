@@ -10,7 +10,7 @@ What a partition knew of its producers when its log ended at one offset:
         each run, newest last: first sequence u32 | base offset i64 | count of records u32
     each marker that may not be committed, oldest first: first offset of its transaction i64 |
         marker offset i64
-    in version 4: base offset i64 of each segment that says something of scheduled records, lowest
+    in version 4: base offset i64 of each segment with events of the schedule, lowest
         first
     CRC-32C of all before u32
 
@@ -49,7 +49,7 @@ MAGIC = b"RMQP"
 # 1 had no named producers, 2 no transactions: such a file is not read, and the log is walked once.
 # "Says nothing of transactions" must never read as "none is open".
 VERSION = 3
-SPEAKING_VERSION = 4  # where any segment says something of scheduled records
+SCHEDULE_VERSION = 4  # where any segment has events of the schedule
 _HEAD = Struct(">4sHqIIqq")  # layouts: see the top of the module
 _PRODUCER = Struct(">qHIIqIIqqB")
 _MARKER = Struct(">qq")
@@ -64,11 +64,11 @@ def pack_snapshot(
     remembered: Sequence[Remembered],
     markers: Sequence[NotedMarker] = (),
     unread: UnreadPart = ALL_READ,
-    speaking: Sequence[int] = (),
+    event_segments: Sequence[int] = (),
 ) -> bytes:
     """The bytes of a snapshot at `end_offset`; arguments as `SavedProducers` has them."""
     counts = len(remembered), len(markers)
-    version = SPEAKING_VERSION if speaking else VERSION
+    version = SCHEDULE_VERSION if event_segments else VERSION
     body = bytearray(_HEAD.pack(MAGIC, version, end_offset, *counts, *unread))
     for producer_id, producer, idle_seconds in remembered:
         epoch, next_sequence, runs, *rest = producer
@@ -78,7 +78,7 @@ def pack_snapshot(
             body += _RUN.pack(*run)
     for marker in markers:
         body += _MARKER.pack(*marker)
-    for base_offset in speaking:
+    for base_offset in event_segments:
         body += _BASE.pack(base_offset)
     return bytes(body) + _CRC.pack(crc32c(body))
 
@@ -96,7 +96,7 @@ def read_snapshot(data: bytes, end_offset: int) -> SavedProducers:
         one, position = _read_producer(data, position, end, end_offset)
         found[one.producer_id] = one
     markers_end = position + marker_count * _MARKER.size
-    bases_length = end - markers_end if version == SPEAKING_VERSION else 0
+    bases_length = end - markers_end if version == SCHEDULE_VERSION else 0
     # Bytes are left over or missing, or an id stands there twice.
     is_whole = markers_end + bases_length == end and not bases_length % _BASE.size
     if markers_end > end or not is_whole or len(found) != count:
@@ -105,12 +105,12 @@ def read_snapshot(data: bytes, end_offset: int) -> SavedProducers:
             f"{marker_count} markers"
         )
     markers = tuple(NotedMarker(*each) for each in _MARKER.iter_unpack(data[position:markers_end]))
-    speaking = tuple(base for (base,) in _BASE.iter_unpack(data[markers_end:end]))
+    event_segments = tuple(base for (base,) in _BASE.iter_unpack(data[markers_end:end]))
     begin, end = unread
     is_possible = 0 <= begin < end <= end_offset or (begin, end) == ALL_READ
     if not is_possible or not _may_stand(markers, end_offset):
         raise CorruptRecord(f"unread from {begin} to {end}, markers {markers[:3]} ...")
-    return SavedProducers(list(found.values()), markers, UnreadPart(begin, end), speaking)
+    return SavedProducers(list(found.values()), markers, UnreadPart(begin, end), event_segments)
 
 
 def _may_stand(markers: Sequence[NotedMarker], end_offset: int) -> bool:
@@ -131,11 +131,11 @@ def _check_frame(data: bytes, end_offset: int) -> int:
         raise CorruptRecord("the snapshot of producers fails its CRC")
     magic, version, said, *_ = _HEAD.unpack_from(data)
     # Of a later version, or a file under a wrong name.
-    is_known = version in (VERSION, SPEAKING_VERSION)
+    is_known = version in (VERSION, SCHEDULE_VERSION)
     if (magic, said) != (MAGIC, end_offset) or not is_known:
         raise CorruptRecord(
             f"magic {magic!r}, version {version}, offset {said} in the snapshot of producers; "
-            f"expected {MAGIC!r}, {VERSION} or {SPEAKING_VERSION}, {end_offset}"
+            f"expected {MAGIC!r}, {VERSION} or {SCHEDULE_VERSION}, {end_offset}"
         )
     return end
 

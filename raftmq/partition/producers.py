@@ -136,13 +136,13 @@ class Remembered(NamedTuple):
 class SavedProducers(NamedTuple):
     """All that is remembered; plain producers first, and of each kind the one that has been idle
     for longest; those with a transaction come last. `markers`, `unread`: see `Transactions`.
-    `speaking`: base offsets of the segments that say something of scheduled records.
+    `event_segments`: base offsets of the segments with events of the schedule.
     """
 
     remembered: list[Remembered]
     markers: Sequence[NotedMarker] = ()
     unread: UnreadPart = ALL_READ
-    speaking: tuple[int, ...] = ()
+    event_segments: tuple[int, ...] = ()
 
     def restored(self, limits: ProducerLimits | None = None) -> Producers:
         transactions = Transactions(self.markers, self.unread)
@@ -157,7 +157,7 @@ class ProducersSnapshot(NamedTuple):
     time: float
     markers: Sequence[NotedMarker] = ()
     unread: UnreadPart = ALL_READ
-    speaking: tuple[int, ...] = ()
+    event_segments: tuple[int, ...] = ()
 
     def saved(self) -> SavedProducers:
         time, last_append = self.time, self.last_append
@@ -165,7 +165,7 @@ class ProducersSnapshot(NamedTuple):
             Remembered(producer_id, producer, max(0.0, time - last_append.get(producer_id, time)))
             for producer_id, producer in self.known.items()
         ]
-        return SavedProducers(remembered, self.markers, self.unread, self.speaking)
+        return SavedProducers(remembered, self.markers, self.unread, self.event_segments)
 
 
 class Producers:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from jepsen_like.planted.patch import Patch
     from raftmq.partition.replica import Replica
-    from raftmq.partition.scheduling.leading import ReadOriginal, Reign
+    from raftmq.partition.scheduling.leading import LedLog, ReadOriginal
 
 
 def followers_settle_nothing(patch: Patch) -> None:
@@ -39,9 +39,9 @@ def due_within_the_second(patch: Patch) -> None:
         return now_ms // 1000 * 1000 + 999
 
     def deliver_early(
-        replica: Replica, reign: Reign, originals: Iterable[ReadOriginal], *, now_ms: int
+        replica: Replica, led: LedLog, originals: Iterable[ReadOriginal], *, now_ms: int
     ) -> int:
-        return deliver(replica, reign, originals, now_ms=second_of(now_ms))
+        return deliver(replica, led, originals, now_ms=second_of(now_ms))
 
     patch.setattr(
         Schedule, "take_due", lambda self, now_ms, limit: take_due(self, second_of(now_ms), limit)

@@ -19,8 +19,8 @@ from raftmq.broker.timing_wheel import TimingWheel
 from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.scheduling.leading import (
     APPENDED_BYTES_MAX,
+    LedLog,
     ReadOriginal,
-    Reign,
     carry_forward,
     deliver,
 )
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("raftmq.broker")
 
-# Of one partition, delivered and not committed yet: what a leader of a later epoch repeats.
+# Of one partition, delivered and not committed yet: what a leader of a later epoch repeats. What is
+# appended at once is more, APPENDED_BYTES_MAX and a batch.
 AHEAD_BYTES_MAX = 4 << 20
 TAKEN_AT_ONCE = 256  # batches that are read for one append
 AT_ONCE = 64  # partitions whose originals are read at a time
@@ -49,11 +50,11 @@ FAILED_MAX = 10_000  # batches of one partition that cannot be delivered now
 CARRY_SECONDS = 10.0  # between looks at what retention would delete
 
 
-class Ahead:
+class UncommittedDeliveries:
     """What was delivered of one partition in one leadership, and is not committed yet."""
 
-    def __init__(self, reign: Reign) -> None:
-        self.reign = reign
+    def __init__(self, led: LedLog) -> None:
+        self.led = led
         self._parts: deque[tuple[int, int]] = deque()  # end offset and bytes
         self._bytes = 0
 
@@ -83,7 +84,7 @@ class ScheduledDelivery:
         self._due: dict[PartitionKey, int] = {}  # what the wheel has
         self._changed: dict[PartitionKey, None] = {}  # to be put into the wheel
         self._busy: set[PartitionKey] = set()  # their originals are being read
-        self._ahead: dict[PartitionKey, Ahead] = {}
+        self._ahead: dict[PartitionKey, UncommittedDeliveries] = {}
         self._room = trio.CapacityLimiter(AT_ONCE)
         self._woken = trio.Event()
 
@@ -113,8 +114,8 @@ class ScheduledDelivery:
         for key in changed:
             if key in self._busy:  # it is put in again afterwards
                 continue
-            reign = self._reign_of(key)
-            due_ms = None if reign is None else reign.log.schedule.next_due()
+            led = self._led_log(key)
+            due_ms = None if led is None else led.log.schedule.next_due()
             if due_ms is None:
                 self._wheel.discard(key)
                 self._due.pop(key, None)
@@ -123,9 +124,9 @@ class ScheduledDelivery:
                 self._wheel.set(key, due_ms)
                 self._due[key] = due_ms
 
-    def _reign_of(self, key: PartitionKey) -> Reign | None:
+    def _led_log(self, key: PartitionKey) -> LedLog | None:
         replica = self._hosting.find(key)
-        return None if replica is None else Reign.of(replica)
+        return None if replica is None else LedLog.of(replica)
 
     def _sleep_seconds(self) -> float:
         due_ms = self._wheel.next_due()
@@ -145,15 +146,15 @@ class ScheduledDelivery:
         try:
             while len(failed) < FAILED_MAX:
                 replica = self._hosting.find(key)
-                reign = None if replica is None else Reign.of(replica)
-                if replica is None or reign is None:
+                led = None if replica is None else LedLog.of(replica)
+                if replica is None or led is None:
                     break
-                log, ahead = reign.log, self._ahead_of(key, reign)
+                log, ahead = led.log, self._ahead_of(key, led)
                 if ahead.bytes_beyond(replica.high_watermark) >= AHEAD_BYTES_MAX:
-                    await self._committed(replica, reign)
+                    await self._committed(replica, led)
                     continue
                 async with self._room:  # until others have read theirs
-                    if not await self._deliver_some(replica, reign, failed, ahead):
+                    if not await self._deliver_some(replica, led, failed, ahead):
                         break
                 await trio.lowlevel.checkpoint()
             if failed:
@@ -166,59 +167,72 @@ class ScheduledDelivery:
             self._changed[key] = None
             self._woken.set()
 
-    def _ahead_of(self, key: PartitionKey, reign: Reign) -> Ahead:
+    def _ahead_of(self, key: PartitionKey, led: LedLog) -> UncommittedDeliveries:
         known = self._ahead.get(key)
-        if known is None or known.reign != reign:
-            known = self._ahead[key] = Ahead(reign)
+        if known is None or known.led != led:
+            known = self._ahead[key] = UncommittedDeliveries(led)
         return known
 
     async def _deliver_some(
-        self, replica: Replica, reign: Reign, failed: list[int], ahead: Ahead
+        self, replica: Replica, led: LedLog, failed: list[int], ahead: UncommittedDeliveries
     ) -> bool:
         """False: nothing is due any more. What cannot be delivered now stays taken."""
-        schedule = reign.log.schedule
+        schedule = led.log.schedule
         taken = schedule.take_due(self._directory.now_ms(), TAKEN_AT_ONCE)
         left: Sequence[ScheduledEntry] = taken
         try:
             while left:
-                some, left = await self._read(reign, left)
-                length = deliver(replica, reign, some, now_ms=self._directory.now_ms())
+                some, left = await self._read(led, left)
+                length = deliver(replica, led, some, now_ms=self._directory.now_ms())
                 if length:
-                    ahead.add(reign.log.log_end_offset, length)
+                    ahead.add(led.log.log_end_offset, length)
+                if ahead.bytes_beyond(replica.high_watermark) >= AHEAD_BYTES_MAX:
+                    for entry in left:
+                        schedule.give_back(entry.base_offset)
+                    break
         except StorageError as error:
-            logger.warning("delivery has to wait: log=%s reason=%s", reign.log.name, error)
+            logger.warning("delivery has to wait: log=%s reason=%s", led.log.name, error)
         failed += [one.base_offset for one in taken if schedule.is_taken(one.base_offset)]
         return bool(taken)
 
     async def _read(
-        self, reign: Reign, entries: Sequence[ScheduledEntry]
+        self, led: LedLog, entries: Sequence[ScheduledEntry]
     ) -> tuple[list[ReadOriginal], Sequence[ScheduledEntry]]:
         """As many as one append takes, and those that are left. What cannot be read is left out."""
-        some, length = list[ReadOriginal](), 0
-        for number, entry in enumerate(entries):
-            if length >= APPENDED_BYTES_MAX:
-                return some, entries[number:]
+        some, length, number = list[ReadOriginal](), 0, 0
+        unread, reason = list[int](), ""
+        while number < len(entries) and length < APPENDED_BYTES_MAX:
+            offset = entries[number].base_offset
             try:
-                data = await self._directory.read(reign.log.slice_of(entry))
+                data = await self._directory.read(led.log.slice_of(entries[number]))
             except (CorruptRecord, StorageError) as error:
-                logger.warning("cannot be read: log=%s reason=%s", reign.log.name, error)
-                continue
-            some.append(ReadOriginal(entry.base_offset, data))
-            length += len(data)
-        return some, ()
+                unread.append(offset)
+                reason = reason or str(error)
+            else:
+                some.append(ReadOriginal(offset, data))
+                length += len(data)
+            number += 1
+        if unread:  # one line for all of them: it comes again with each attempt
+            logger.warning(
+                "cannot be read: log=%s batches=%d first_offset=%d reason=%s",
+                led.log.name, len(unread), unread[0], reason,
+            )  # fmt: skip
+        return some, entries[number:]
 
-    async def _committed(self, replica: Replica, reign: Reign) -> None:
+    async def _committed(self, replica: Replica, led: LedLog) -> None:
         """Wait until all that was appended is committed, or this leadership is over."""
         ended = trio.Event()
         waiter = replica.on_acks(
-            reign.log.log_end_offset,
+            led.log.log_end_offset,
             lambda _error: ended.set(),
             acks=ACKS_ALL,
-            leader_epoch=reign.leader_epoch,
+            leader_epoch=led.leader_epoch,
             deadline=trio.current_time() + COMMIT_SECONDS,
         )
         if waiter is not None:
             await ended.wait()
+        else:  # known at once; callers loop
+            await trio.lowlevel.checkpoint()
 
     # -- carrying forward ------------------------------------------------------------------
 
@@ -235,32 +249,32 @@ class ScheduledDelivery:
                 await self._carry_for_retention(replica)
 
     async def _carry_for_retention(self, replica: Replica) -> None:
-        reign = Reign.of(replica)
-        if reign is None:
+        led = LedLog.of(replica)
+        if led is None:
             return
-        log = reign.log
+        log = led.log
         end_offset = min(log.wanted_start, replica.deletable_end)
         size = sum(one.size for one in log.segments[:-1] if one.end_offset <= end_offset)
         if log.schedule.is_worth_carrying(end_offset, size):
             try:
-                await self._carry(replica, reign, end_offset)
+                await self._carry(replica, led, end_offset)
             except StorageError as error:  # tried again
                 logger.warning("not carried forward: log=%s reason=%s", log.name, error)
 
-    async def _carry(self, replica: Replica, reign: Reign, end_offset: int) -> None:
+    async def _carry(self, replica: Replica, led: LedLog, end_offset: int) -> None:
         begin, length = 0, 0
-        while reign.lasts(replica):
-            entries = reign.log.schedule.pending_from(begin, end_offset, TAKEN_AT_ONCE)
+        while led.lasts(replica):
+            entries = led.log.schedule.pending_from(begin, end_offset, TAKEN_AT_ONCE)
             if not entries:
                 return
             begin = entries[-1].base_offset + 1
             left: Sequence[ScheduledEntry] = entries
             while left:
-                some, left = await self._read(reign, left)
-                length += carry_forward(replica, reign, some)
-            if length >= AHEAD_BYTES_MAX:
-                await self._committed(replica, reign)
-                length = 0
+                some, left = await self._read(led, left)
+                length += carry_forward(replica, led, some)
+                if length >= AHEAD_BYTES_MAX:
+                    await self._committed(replica, led)
+                    length = 0
             await trio.lowlevel.checkpoint()
 
     async def settle_before(self, replica: Replica, end_offset: int) -> bool:
@@ -271,16 +285,16 @@ class ScheduledDelivery:
         Raises:
             StorageError: the disk refused.
         """
-        reign = Reign.of(replica)
-        if reign is None:
+        led = LedLog.of(replica)
+        if led is None:
             return False
-        schedule = reign.log.schedule
-        if schedule.is_silent or schedule.is_settled_before(end_offset, replica.settled_bound):
+        schedule = led.log.schedule
+        if schedule.is_empty or schedule.is_settled_before(end_offset, replica.settled_bound):
             return True
         if schedule.has_undecided(end_offset):
             return False
-        await self._carry(replica, reign, end_offset)
-        await self._committed(replica, reign)
+        await self._carry(replica, led, end_offset)
+        await self._committed(replica, led)
         # Not only in the page cache: the deletion is durable at once.
-        await self._directory.flusher.wait_durable(reign.log, reign.log.log_end_offset)
+        await self._directory.flusher.wait_durable(led.log, led.log.log_end_offset)
         return schedule.is_settled_before(end_offset, replica.settled_bound)

@@ -122,7 +122,7 @@ class ConsumerView:
                 "the topic has record.format=kafka, in which records have no tags: read it without"
                 " a filter of tags"
             )
-        if not self._takes_gaps and not log.schedule.is_silent:
+        if not self._takes_gaps and not log.schedule.is_empty:
             raise UnsupportedVersion(
                 "the partition has delayed or scheduled records, which this client does not know: "
                 "upgrade it"

@@ -318,7 +318,7 @@ def _offset_of(wanted: RecordsToDelete, replica: Replica) -> int:
 
 def _check_settled(replica: Replica, offset: int) -> None:
     schedule = replica.log.schedule
-    if not schedule.is_silent and not schedule.is_settled_before(offset, replica.settled_bound):
+    if not schedule.is_empty and not schedule.is_settled_before(offset, replica.settled_bound):
         raise OffsetNotAvailable(
             f"{replica.log.name}: scheduled records before offset {offset} are not carried forward "
             "yet, as followers lag, their transaction is open, or they cannot be read: ask again"

@@ -25,8 +25,6 @@ from raftmq.partition.filtered_read import Verdicts
 from raftmq.tag_filter import parse
 from raftmq.wire.messages.fetch import ABORTED_MAX
 
-EVERYTHING = parse("x | !x")
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -36,6 +34,9 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.log import LogSlice, PartitionLog
     from raftmq.tag_filter import TagFilter
+
+# For which the heads of all batches are read.
+ANY_TAGS = parse("x | !x")
 
 
 class RecordReader(Protocol):
@@ -62,7 +63,7 @@ def _wanted(partition: SessionPartition, limit: int) -> tuple[Replica, int, int]
 
 
 class AllRecords:
-    """For followers."""
+    """For brokers, and for consumers where the log has nothing scheduled."""
 
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
@@ -114,12 +115,15 @@ class VisibleRecords:
     """For consumers without a filter: all but scheduled batches, which few logs have."""
 
     def __init__(self, directory: LogDirectory) -> None:
-        self._all, self._visible = AllRecords(directory), FilteredRecords(directory, None)
-        self._looking = FilteredRecords(directory, EVERYTHING)
+        self._directory, self._all = directory, AllRecords(directory)
+        # Made for the first partition that needs one.
+        self._visible: FilteredRecords | None = None
+        self._looking: FilteredRecords | None = None
 
     def begin(self) -> None:
-        self._visible.begin()
-        self._looking.begin()
+        for reader in (self._visible, self._looking):
+            if reader is not None:
+                reader.begin()
 
     def read_now(self, partition: SessionPartition, seen: PartitionView, limit: int) -> Records:
         return self._reader(partition).read_now(partition, seen, limit)
@@ -130,10 +134,14 @@ class VisibleRecords:
     def _reader(self, partition: SessionPartition) -> RecordReader:
         assert partition.replica is not None, "looked at, and not watched"
         log = partition.replica.log
-        if log.scheduled.is_known:
-            return self._all if log.schedule.is_silent else self._visible
-        # What was scheduled in a part that could not be read stands in the heads alone.
-        return self._looking
+        if not log.scheduled.is_known:
+            # What was scheduled in a part that could not be read stands in the heads alone.
+            self._looking = self._looking or FilteredRecords(self._directory, ANY_TAGS)
+            return self._looking
+        if log.schedule.is_empty:
+            return self._all
+        self._visible = self._visible or FilteredRecords(self._directory, None)
+        return self._visible
 
 
 # -- Filtered by tags -----------------------------------------------------------------------------

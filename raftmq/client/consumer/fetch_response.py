@@ -65,8 +65,7 @@ class Expected(NamedTuple):
         where: for messages.
         aborted: transactions whose batches are passed over.
         asked: the filter of tags that was asked for.
-        left_out: what the leader says it has left out: by the filter, or as it is scheduled, or
-            settles what is.
+        left_out: what the leader says it has left out: by the filter, or as it is scheduled.
     """
 
     offset: int

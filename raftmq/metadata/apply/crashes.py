@@ -1,6 +1,7 @@
 """Crashes beside committed offsets: what a crash counts for, and when its count is gone. Pure.
 
-A member has crashed if its session has ended: it has not left, and was not put out by a rebalance.
+A member has crashed if its session has ended: it has not left. One that a rebalance has left out is
+among them only if it was not heard for as long as that may take; the coordinator says which.
 The count belongs to the first record of a partition that is not committed, and is gone when the
 committed offset moves. Without a committed offset it belongs to the record with which the group
 begins to read.

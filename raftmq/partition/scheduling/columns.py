@@ -41,15 +41,6 @@ class ScheduledBatch(NamedTuple):
     producer_id: int = NO_PRODUCER_ID
 
 
-class HiddenBatch(NamedTuple):
-    """A scheduled batch, of `length` bytes at `position` of its segment's file."""
-
-    base_offset: int
-    end_offset: int
-    position: int
-    length: int
-
-
 class Settlement(IntEnum):
     """What has become of a scheduled batch."""
 
@@ -159,13 +150,13 @@ class ScheduledColumns:
             return None
         return row
 
-    def hidden_from(self, offset: int) -> Iterator[HiddenBatch]:
-        """Those at or behind the offset; the first may begin before."""
+    def offsets_from(self, offset: int) -> Iterator[tuple[int, int]]:
+        """Base and end offset of each batch at or behind the offset; the first may begin before."""
         for row in range(max(bisect_right(self.base_offsets, offset) - 1, 0), len(self)):
             base_offset = self.base_offsets[row]
             end_offset = base_offset + self.record_counts[row]
             if end_offset > offset:
-                yield HiddenBatch(base_offset, end_offset, self.positions[row], self.lengths[row])
+                yield base_offset, end_offset
 
     def row_at(self, base_offset: int) -> int:
         """Of the batch that begins there, which there is."""
@@ -278,7 +269,7 @@ class ScheduleSegment:
         self.decisions: list[NotedDecision] = []
 
     @property
-    def is_silent(self) -> bool:
+    def is_empty(self) -> bool:
         """It schedules, settles and decides nothing."""
         return not (self.stretches or self.settled or self.decisions)
 

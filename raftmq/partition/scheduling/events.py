@@ -78,9 +78,10 @@ def moved(event: ScheduleEvent, distance: int) -> ScheduleEvent:
     return msgspec.structs.replace(event, batch=batch)
 
 
-def may_speak(header: BatchHeader) -> bool:
-    """Whether the batch may have something to say, by its header; else it need not be read.
-    Markers of transactions are `Decided` by whoever knows what they are."""
+def may_have_event(header: BatchHeader) -> bool:
+    """Whether the batch may be an event, by its header; else it need not be read.
+
+    Markers of transactions are events, too, and not read here: see `decision` in `lists`."""
     if header.is_control:
         return header.producer_id == NO_PRODUCER_ID and not header.is_transactional
     if not header.is_columns:
@@ -90,8 +91,8 @@ def may_speak(header: BatchHeader) -> bool:
 
 
 def bytes_needed(buffer: Buffer, header: BatchHeader) -> int:
-    """How many bytes of a batch that may speak `event_of` needs, by its first HEAD_BYTES_USUAL, or
-    all that it has; 0: it says nothing.
+    """How many bytes of a batch that may be an event `event_of` needs, by its first
+    HEAD_BYTES_USUAL bytes, or all that it has; 0: it is no event.
 
     Raises:
         CorruptRecord: it is scheduled, and has no head.

@@ -31,15 +31,15 @@ class ReadOriginal(NamedTuple):
     data: bytes
 
 
-class Reign(NamedTuple):
-    """A leadership: what was read in one is not appended in another, as something else may stand at
-    that offset."""
+class LedLog(NamedTuple):
+    """The log of a partition led here, in one leader epoch: what was read in one is not appended in
+    another, as something else may stand at that offset."""
 
     log: PartitionLog
     leader_epoch: int
 
     @classmethod
-    def of(cls, replica: Replica) -> Reign | None:
+    def of(cls, replica: Replica) -> LedLog | None:
         """None: it does not lead, or cannot append now."""
         leader, log = replica.leader, replica.log
         if leader is None or not log.is_sound or log.is_being_cut:
@@ -47,11 +47,11 @@ class Reign(NamedTuple):
         return cls(log, leader.leader_epoch)
 
     def lasts(self, replica: Replica) -> bool:
-        return Reign.of(replica) == self
+        return LedLog.of(replica) == self
 
 
 def deliver(
-    replica: Replica, reign: Reign, originals: Iterable[ReadOriginal], *, now_ms: int
+    replica: Replica, led: LedLog, originals: Iterable[ReadOriginal], *, now_ms: int
 ) -> int:
     """Append the deliveries of those that are still pending and due; returns their bytes.
 
@@ -61,44 +61,44 @@ def deliver(
 
     def delivery(entry: ScheduledEntry, data: bytes) -> bytearray | None:
         if entry.due_ms > now_ms:  # the clock has gone back
-            reign.log.schedule.give_back(entry.base_offset)
+            led.log.schedule.give_back(entry.base_offset)
             return None
         return delivery_of(
             data, original_offset=entry.base_offset, now_ms=now_ms, left_out=entry.left_out
         )
 
-    return _append(replica, reign, originals, delivery)
+    return _append(replica, led, originals, delivery)
 
 
-def carry_forward(replica: Replica, reign: Reign, originals: Iterable[ReadOriginal]) -> int:
+def carry_forward(replica: Replica, led: LedLog, originals: Iterable[ReadOriginal]) -> int:
     """Append copies of those that are still pending; returns their bytes. Raises StorageError."""
 
     def copy(entry: ScheduledEntry, data: bytes) -> bytearray:
         first = entry.first_offset
         return copy_of(data, replaces=entry.base_offset, first=first, left_out=entry.left_out)
 
-    return _append(replica, reign, originals, copy)
+    return _append(replica, led, originals, copy)
 
 
 def _append(
     replica: Replica,
-    reign: Reign,
+    led: LedLog,
     originals: Iterable[ReadOriginal],
     make: Callable[[ScheduledEntry, bytes], bytearray | None],
 ) -> int:
-    if not reign.lasts(replica):
+    if not led.lasts(replica):
         return 0
     made, length = list[bytearray](), 0
     for original in originals:
-        entry = reign.log.schedule.pending_at(original.base_offset)
+        entry = led.log.schedule.pending_at(original.base_offset)
         if entry is None:  # delivered, cancelled or carried forward meanwhile
             continue
         try:
             batch = make(entry, original.data)
         except CorruptRecord as error:  # rot; the caller gives it back, for another attempt
             error.offset = original.base_offset
-            logger.warning("cannot be delivered yet: log=%s reason=%s", reign.log.name, error)
-            reign.log.doubt(error)
+            logger.warning("cannot be delivered yet: log=%s reason=%s", led.log.name, error)
+            led.log.doubt(error)
             continue
         if batch is not None:
             made.append(batch)

@@ -20,8 +20,8 @@ from __future__ import annotations
 import logging
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
 from struct import Struct
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -35,7 +35,7 @@ from raftmq.partition.scheduling.events import (
     ScheduleEvent,
     bytes_needed,
     event_of,
-    may_speak,
+    may_have_event,
     offset_of,
 )
 from raftmq.partition.scheduling.schedule import Schedule
@@ -202,7 +202,7 @@ def event_in(
     try:
         if header.is_marker:
             return _decision_in(file, position, header, schedule)
-        if not may_speak(header):
+        if not may_have_event(header):
             return None
         beginning = file.read(position, min(header.size, HEAD_BYTES_USUAL))
         length = bytes_needed(beginning, header)
@@ -235,12 +235,15 @@ class FoundSchedule(NamedTuple):
     listed: of the last segment; None: not all of it could be read.
     unread: what does not decode, with its offset: it may have rotted.
     unread_bases: base offsets of the segments that could not be read whole.
+    missing: lists of earlier segments, whose batches were read: end offset and blocks, by base
+        offset. Written, or every opening would read these batches.
     """
 
     schedule: Schedule
     listed: EventList | None
     unread: tuple[CorruptRecord, ...] = ()
     unread_bases: tuple[int, ...] = ()
+    missing: Mapping[int, tuple[int, list[bytes]]] = MappingProxyType({})
 
 
 def nothing_scheduled(active_base: int) -> FoundSchedule:
@@ -252,13 +255,13 @@ def find_schedule(
     files: Files,
     folder: Path,
     segments: Sequence[SegmentBatches],
-    speaking: Collection[int],
+    event_segments: Collection[int],
     since: int,
 ) -> FoundSchedule:
     """The schedule at the end of the segments. Waits for the disk.
 
     Args:
-        speaking: base offsets of the segments that have something to say before offset `since`;
+        event_segments: base offsets of the segments that have events before offset `since`;
             behind it any may.
 
     Raises:
@@ -267,6 +270,7 @@ def find_schedule(
     schedule = Schedule(segments[0].base_offset)
     unread: list[CorruptRecord] = []
     unread_bases: list[int] = []
+    missing: dict[int, tuple[int, list[bytes]]] = {}
     listed = EventList()
     for segment in segments:
         schedule.on_roll(segment.base_offset)
@@ -275,15 +279,19 @@ def find_schedule(
         if saved is not None:
             _note_all(schedule, listed, saved.events())
             start = saved.end_offset
-        if segment.base_offset not in speaking:
+        if segment.base_offset not in event_segments:
             start = max(start, since)
-        errors = _walk(schedule, listed, segment, start) if start < segment.end_offset else []
+        errors = (
+            _walk(folder, schedule, listed, segment, start) if start < segment.end_offset else []
+        )
         if errors:
             unread += errors
             unread_bases.append(segment.base_offset)
+        elif listed and start < segment.end_offset and segment is not segments[-1]:
+            missing[segment.base_offset] = segment.end_offset, listed.blocks()
     is_whole = segments[-1].base_offset not in unread_bases
     known = listed if is_whole else None  # a list must not claim what was not read
-    return FoundSchedule(schedule, known, tuple(unread), tuple(unread_bases))
+    return FoundSchedule(schedule, known, tuple(unread), tuple(unread_bases), missing)
 
 
 def _note_all(schedule: Schedule, listed: EventList, events: Iterable[ScheduleEvent]) -> None:
@@ -293,7 +301,7 @@ def _note_all(schedule: Schedule, listed: EventList, events: Iterable[ScheduleEv
 
 
 def _walk(
-    schedule: Schedule, listed: EventList, segment: SegmentBatches, start: int
+    folder: Path, schedule: Schedule, listed: EventList, segment: SegmentBatches, start: int
 ) -> list[CorruptRecord]:
     """Returns what cannot be read: of a batch whose header is sound the head alone, and else all
     that stands behind."""
@@ -317,26 +325,23 @@ def _walk(
         schedule.on_unread(reached, segment.end_offset)
         errors.append(without_frames(error))
     if errors:
-        what = "scheduled records not known: segment=%d places=%d reason=%s"
-        logger.warning(what, segment.base_offset, len(errors), errors[0])
+        what = "scheduled records not known: folder=%s segment=%d places=%d reason=%s"
+        logger.warning(what, folder, segment.base_offset, len(errors), errors[0])
     return errors
 
 
 # -- Of one log ------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class ListWrite:
+class ListWrite(NamedTuple):
     """Lists of one log to write.
 
     Attributes:
         lists: base offset, end offset, and the blocks.
-        written: base offsets of those for which it succeeded.
     """
 
     folder: Path
     lists: list[tuple[int, int, list[bytes]]]
-    written: list[int] = field(default_factory=list)
 
     def perform(self, files: Files) -> None:
         """Errors of the disk are only logged: the next opening reads the batches."""
@@ -344,7 +349,6 @@ class ListWrite:
             for base_offset, end_offset, blocks in self.lists:
                 data = pack_list(base_offset, end_offset, blocks)
                 replace_file(files, list_path(self.folder, base_offset), data)
-                self.written.append(base_offset)
         except StorageError as error:
             logger.warning("lists not written down: folder=%s reason=%s", self.folder, error)
 
@@ -357,7 +361,7 @@ class KnownSchedule:
         # None: the log was cut in this segment, or it could not be read whole: its events are in
         # the batches only.
         self._listed: EventList | None = found.listed
-        self._waiting: dict[int, tuple[int, list[bytes]]] = {}
+        self._waiting = dict(found.missing)
         self._unread, self._unread_bases = found.unread, found.unread_bases
 
     @property
@@ -365,8 +369,8 @@ class KnownSchedule:
         """All of the log could be read."""
         return not self._unread_bases
 
-    def speaking(self) -> tuple[int, ...]:
-        """Base offsets of the segments that have something to say, or may have."""
+    def event_segments(self) -> tuple[int, ...]:
+        """Base offsets of the segments that have events, or may have."""
         return tuple(sorted({*self.now.bases, *self._unread_bases}))
 
     def take_unread(self) -> tuple[CorruptRecord, ...]:
@@ -381,17 +385,14 @@ class KnownSchedule:
 
     def on_roll(self, end_offset: int) -> None:
         """The active segment ends there, and the next one begins."""
-        self._take(end_offset)
+        self.take_last(end_offset)
         self.now.on_roll(end_offset)
         self._listed = EventList()
 
-    def _take(self, end_offset: int) -> None:
+    def take_last(self, end_offset: int) -> None:
+        """Have the list of the active segment, which ends there, written at the next occasion."""
         if self._listed:
             self._waiting[self.now.active_base] = end_offset, self._listed.blocks()
-
-    def take_last(self, end_offset: int) -> None:
-        """At shutdown: have the active segment's list written, too."""
-        self._take(end_offset)
 
     def begin_write(self) -> ListWrite | None:
         """The lists that are due. One at a time, and not while the log is cut."""
@@ -421,5 +422,5 @@ class KnownSchedule:
 
     def replace(self, found: FoundSchedule) -> None:
         """It was read again."""
-        self.now, self._listed, self._waiting = found.schedule, found.listed, {}
+        self.now, self._listed, self._waiting = found.schedule, found.listed, dict(found.missing)
         self._unread, self._unread_bases = found.unread, found.unread_bases

@@ -20,7 +20,7 @@ from array import array
 from bisect import bisect_right
 from enum import Enum
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import islice, takewhile
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.model import NO_PRODUCER_ID
@@ -50,7 +50,7 @@ from raftmq.partition.transactions import ALL_READ, UnreadPart
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from raftmq.partition.scheduling.columns import HiddenBatch, ScheduledBatch, ScheduledEntry
+    from raftmq.partition.scheduling.columns import ScheduledBatch, ScheduledEntry
     from raftmq.partition.scheduling.events import ScheduleEvent
 
 RUN_MAX = 3_000  # scheduled batches that one look passes over: a millisecond
@@ -96,7 +96,7 @@ class Schedule:
         last = self._segments[-1]
         if base_offset <= last.base_offset:
             return
-        if last.is_silent:  # nearly all: one stands for many
+        if last.is_empty:  # nearly all: one stands for many
             last.base_offset = base_offset
         else:
             last.end_offset = base_offset
@@ -183,11 +183,11 @@ class Schedule:
             self._forget_rows(self._segments.pop(), offset)
         last = self._segments[-1]
         self._cut_segment(last, offset)
-        if last.is_silent:
+        if last.is_empty:
             last.base_offset = active_base
         if last.base_offset == active_base:
             last.end_offset = None
-        else:  # between the two, segments had nothing to say
+        else:  # the segments between the two have no events
             self._segments.append(ScheduleSegment(active_base))
         for producer_id, base_offsets in [*self._undecided.items()]:
             kept = array("q", (each for each in base_offsets if each < offset))
@@ -227,42 +227,37 @@ class Schedule:
     @property
     def bases(self) -> tuple[int, ...]:
         """Base offsets of the segments that schedule, settle or decide anything."""
-        return tuple(segment.base_offset for segment in self._segments if not segment.is_silent)
+        return tuple(segment.base_offset for segment in self._segments if not segment.is_empty)
 
     def is_undecided(self, producer_id: int) -> bool:
         """Its open transaction has scheduled something."""
         return producer_id in self._undecided
 
     @property
-    def is_silent(self) -> bool:
+    def is_empty(self) -> bool:
         """Nothing in the log was scheduled, nor settles anything: nothing is hidden."""
-        return len(self._segments) == 1 and self._segments[0].is_silent
+        return len(self._segments) == 1 and self._segments[0].is_empty
 
     def hidden_run(self, offset: int, end: int) -> tuple[int, int] | None:
         """The next scheduled batches at or behind the offset that end at or before `end`, as far as
         they follow each other, at most RUN_MAX: the offsets [begin, end) of all."""
         run: tuple[int, int] | None = None
-        for batch in islice(self._hidden_from(offset), RUN_MAX):
-            if batch.end_offset > end:
+        for base_offset, end_offset in islice(self._hidden_from(offset), RUN_MAX):
+            if end_offset > end:
                 break
-            if run is not None and run[1] != batch.base_offset:
+            if run is not None and run[1] != base_offset:
                 break
-            run = (batch.base_offset if run is None else run[0]), batch.end_offset
+            run = (base_offset if run is None else run[0]), end_offset
             if run[0] > offset:  # where it begins is all that is asked
                 break
         return run
 
-    def hidden_in(self, begin: int, end: int) -> list[HiddenBatch]:
-        """The scheduled batches at offsets [begin, end), which readers do not get, by offset."""
-        found = takewhile(lambda batch: batch.base_offset < end, self._hidden_from(begin))
-        return list(found)
-
-    def _hidden_from(self, offset: int) -> Iterator[HiddenBatch]:
+    def _hidden_from(self, offset: int) -> Iterator[tuple[int, int]]:
         first = max(bisect_right(self._segments, offset, key=segment_base) - 1, 0)
         for segment in self._segments[first:]:
             number = max(bisect_right(segment.stretches, offset, key=stretch_base) - 1, 0)
             for columns in segment.stretches[number:]:
-                yield from columns.hidden_from(offset)
+                yield from columns.offsets_from(offset)
 
     # -- the leader ------------------------------------------------------------------------
 
@@ -368,7 +363,7 @@ class Schedule:
     def deletable_start(self, start: int, high_watermark: int) -> int:
         """Where the log may begin in place of `start`, so that nothing is lost that is not settled
         by what is committed."""
-        if self.is_silent or self.is_settled_before(start, high_watermark):
+        if self.is_empty or self.is_settled_before(start, high_watermark):
             return start
         settled = self.settled_end(high_watermark)
         return start if settled is None else min(start, settled)
@@ -390,10 +385,8 @@ class Schedule:
         if self._unread.end:
             return True
         for columns in self._stretches_before(end_offset):
-            if columns.undecided_count and columns.is_whole_before(end_offset):
-                return True
             if columns.undecided_count and any(
-                columns.is_undecided(row) for row in columns.rows_before(end_offset)
+                map(columns.is_undecided, columns.rows_before(end_offset))
             ):
                 return True
         return False

@@ -350,8 +350,9 @@ def place_replicated(
             # One comparison for batches of records.
             if header.attributes & CONTROL_BIT:
                 _note_control(view, at, header, markers, events)
-            elif header.attributes & COLUMNS_BIT and view[at + DIRECTORY_START] >= MARKED_COUNT_MIN:
-                event = event_of(view, at, header, position)
+            elif header.attributes & COLUMNS_BIT and header.size > DIRECTORY_START:
+                is_possible = view[at + DIRECTORY_START] >= MARKED_COUNT_MIN
+                event = event_of(view, at, header, position) if is_possible else None
                 if event is not None:
                     events.append(event)
             offset, epoch = header.end_offset, header.leader_epoch
@@ -488,9 +489,11 @@ def place_settling(
     events: list[ScheduleEvent] = []
     for batch in made:
         # A delivery has the broker's time in any topic, a copy what its original has.
-        if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME and _is_control(batch):
+        header = read_header(batch)
+        if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME and header.is_control:
             stamp_log_append_time(batch, now_ms)
-        header = read_header(batch).placed(offset, leader_epoch)
+            header = read_header(batch)
+        header = header.placed(offset, leader_epoch)
         batch[:PREFIX_SIZE] = pack_prefix(header, base_offset=offset, leader_epoch=leader_epoch)
         event = event_of(batch, 0, header, position)
         assert event is not None, "it settles something"
@@ -499,10 +502,6 @@ def place_settling(
         events.append(event)
         offset, position = header.end_offset, position + header.size
     return Placement(buffers, batches, position - place.position, events=events)
-
-
-def _is_control(batch: bytearray) -> bool:
-    return read_header(batch).is_control
 
 
 def _checked(placement: Placement) -> Placement:

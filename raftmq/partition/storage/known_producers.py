@@ -139,16 +139,17 @@ class FoundProducers(NamedTuple):
     snapshots: end offsets of the files that can be used, at the next opening or for a cut.
     beginning: of the walk; batches before it did not have to be read.
     unread: what the walk met that does not decode, with the offset: it may have rotted.
-    speaking: base offsets of the segments that have something to say of scheduled records, before
-        the beginning of the walk.
-    has_scheduled: the walk has met such records, or what settles them.
+    event_segments: base offsets of the segments that have events of the schedule before the
+        beginning of the walk.
+    has_scheduled: the walk has met scheduled batches. What settles others follows them, so that
+        their segment is an event segment, or they are deleted.
     """
 
     producers: Producers
     snapshots: list[int]
     beginning: int
     unread: list[CorruptRecord]
-    speaking: tuple[int, ...] = ()
+    event_segments: tuple[int, ...] = ()
     has_scheduled: bool = False
 
 
@@ -183,7 +184,12 @@ def find_producers(
             says_all = producers.transactions.unread == ALL_READ
             if _note_from(files, segments, offset, producers, met):
                 found = FoundProducers(
-                    producers, snapshots, offset, met.unread, known.speaking, met.has_scheduled
+                    producers,
+                    snapshots,
+                    offset,
+                    met.unread,
+                    known.event_segments,
+                    met.has_scheduled,
                 )
                 if says_all:
                     return found
@@ -273,10 +279,10 @@ def read_schedule(
 ) -> FoundSchedule:
     """The schedule of the log, behind the producers; nothing is read where nothing was ever
     scheduled. Raises StorageError."""
-    if not (found.speaking or found.has_scheduled or find_lists(files, folder)):
+    if not (found.event_segments or found.has_scheduled or find_lists(files, folder)):
         return nothing_scheduled(segments[-1].base_offset)
     batches = [_batches_of(files, segment) for segment in segments]
-    return find_schedule(files, folder, batches, found.speaking, found.beginning)
+    return find_schedule(files, folder, batches, found.event_segments, found.beginning)
 
 
 def _batches_of(files: Files, segment: Segment) -> SegmentBatches:
@@ -320,7 +326,7 @@ class ProducersCut:
 
 
 class KnownProducers:
-    """`now`: the state at the log's end. `speaking()`: of the schedule, see `FoundProducers`."""
+    """`now`: the state at the log's end. `event_segments()`: as `FoundProducers` has them."""
 
     def __init__(
         self,
@@ -328,9 +334,9 @@ class KnownProducers:
         found: FoundProducers,
         *,
         durable: Collection[int],
-        speaking: Callable[[], tuple[int, ...]] = tuple,
+        event_segments: Callable[[], tuple[int, ...]] = tuple,
     ) -> None:
-        self._folder, self.now, self._speaking = folder, found.producers, speaking
+        self._folder, self.now, self._event_segments = folder, found.producers, event_segments
         # End offset of each existing snapshot, and whether it will survive a power cut.
         self._snapshots = {offset: offset in durable for offset in found.snapshots}
         self._waiting: list[PendingProducerSnapshot] = []
@@ -355,7 +361,7 @@ class KnownProducers:
     def _take(self, end_offset: int) -> None:
         if not self._snapshots.get(end_offset):
             self._waiting = [each for each in self._waiting if each.end_offset != end_offset]
-            picture = self.now.picture()._replace(speaking=self._speaking())
+            picture = self.now.picture()._replace(event_segments=self._event_segments())
             self._waiting.append(PendingProducerSnapshot(end_offset, picture))
 
     def take_last(self, end_offset: int) -> None:
@@ -455,7 +461,7 @@ def recover_producers(
         files.sync_directory(folder)
     # Only snapshots at a roll were synced; the one of the last shutdown may not be durable.
     bases = {segment.base_offset for segment in segments}
-    known = KnownProducers(folder, found, durable=bases, speaking=scheduled.speaking)
+    known = KnownProducers(folder, found, durable=bases, event_segments=scheduled.event_segments)
     if found.beginning < segments[-1].base_offset:
         known.take(end)  # the walk covered more than one segment: spare the next opening that
     return known, scheduled

@@ -84,8 +84,8 @@ class AbortedTransaction(Body, frozen=True):
 
 class LeftOutRange(Body, frozen=True):
     """No record at offsets from `start_offset` up to `end_offset` is for the reader: none passes
-    its filter, or what stands there is scheduled, or settles what is. `leader_epoch` is that of the
-    last batch there."""
+    its filter, or what stands there is scheduled. `leader_epoch` is that of the last batch
+    there."""
 
     start_offset: Offset
     end_offset: Offset

@@ -101,7 +101,7 @@ def delivers_without_second_look(patch: Patch) -> None:
 
 
 def keeps_what_it_read_as_leader_before(patch: Patch) -> None:
-    """Read in one reign, appended in another: something else may stand at that offset."""
+    """Read in one leadership, appended in another: something else may stand at that offset."""
     patch.setattr(Replica, "resign_hands", lambda self: self.schedule.stop_leading())
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from raftmq.disk.files import Files
     from raftmq.partition.scheduling.columns import ScheduledEntry
-    from raftmq.partition.scheduling.leading import ReadOriginal, Reign
+    from raftmq.partition.scheduling.leading import LedLog, ReadOriginal
     from tests.simulation.planting import Patch
 
 SECONDS = 6.0  # of virtual time for each world
@@ -92,13 +92,13 @@ def the_clock_is_asked_once(patch: Patch) -> None:
     """When a batch is taken; when its delivery is appended the clock may have gone back."""
 
     def deliver(
-        replica: Replica, reign: Reign, originals: Iterable[ReadOriginal], *, now_ms: int
+        replica: Replica, led: LedLog, originals: Iterable[ReadOriginal], *, now_ms: int
     ) -> int:
         def delivery(entry: ScheduledEntry, data: bytes) -> bytearray:
             offset, left_out = entry.base_offset, entry.left_out
             return delivery_of(data, original_offset=offset, now_ms=now_ms, left_out=left_out)
 
-        return leading._append(replica, reign, originals, delivery)
+        return leading._append(replica, led, originals, delivery)
 
     patch.setattr(scheduled_delivery, "deliver", deliver)
 

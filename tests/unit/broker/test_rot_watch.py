@@ -426,3 +426,19 @@ async def test_own_doubts_wait_for_a_place_in_line(
             node.rot_watch.doubt(KEY, offset)
         await trio.sleep(60)
         assert [each.offset for each in replica.log.rotten] == [1, 4]
+
+
+async def test_what_was_read_wrong_once_is_read_back(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """The file is whole, but an opening could not read what it schedules: nothing is cut. A12.3."""
+    async with opened(files, FakeCluster(2)) as node:
+        replica = await begin(node, 2, 1)
+        append(replica.log, b"a", b"b")
+        await node.directory.flusher.wait_durable(replica.log, 1)
+        replica.log.schedule.on_unread(0, 1)
+        assert replica.has_unread
+        node.rot_watch.doubt(KEY, 0)
+        await trio.sleep(5)
+        assert not replica.has_unread
+        assert values_of(replica.log) == [b"a", b"b"]

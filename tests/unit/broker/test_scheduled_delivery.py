@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from raftmq.broker.replication.scheduled_delivery import AHEAD_BYTES_MAX
 from raftmq.client.consumer.completed_fetches import CompletedFetch
 from raftmq.client.consumer.fetch_response import Expected, check_answer
 from raftmq.errors import ErrorCode, UnsupportedVersion
-from raftmq.model import NO_PRODUCER_ID, IsolationLevel
+from raftmq.model import IsolationLevel
+from raftmq.partition.scheduling.leading import APPENDED_BYTES_MAX
 from raftmq.partition.scheduling.schedule import CancelRefusal
 from raftmq.rpc.context import Listener
 from raftmq.tag_filter import parse
@@ -170,7 +172,7 @@ async def test_in_a_transaction_it_waits_for_the_commit(
         await trio.sleep(2)
         assert await read_all(reader) == [b"b", b"a"] if is_commit else [b"b"]
         assert replica.log.schedule.pending_count == 0
-        assert replica.log.schedule.is_undecided(NO_PRODUCER_ID) is False
+        assert not replica.log.schedule.is_undecided(producer_id)
 
 
 async def test_a_cancelled_record_never_comes(autojump_clock: MockClock) -> None:
@@ -316,6 +318,39 @@ async def test_all_is_deleted_while_something_waits(autojump_clock: MockClock) -
         assert replica.log.schedule.pending_count == 1
 
 
+async def test_a_deletion_waits_for_what_cannot_be_read(autojump_clock: MockClock) -> None:
+    """It may be pending, and is not carried forward: nothing is deleted. (A12.2, D3)"""
+    async with scheduling() as (_, node, replica, _):
+        schedule(replica, b"late", delay=1000)
+        plain(replica, b"x")
+        await settle()
+        replica.log.schedule.on_unread(0, 1)
+        request = DeleteRecords((RecordsToDelete(replica.key.topic_id, 0, 2),))
+        [told] = (await ask(deletion(node).delete, request)).partitions
+        assert told.error == ErrorCode.OFFSET_NOT_AVAILABLE
+        assert "scheduled records before offset 2 are not carried forward" in told.message
+        assert (replica.log.log_start_offset, replica.log.log_end_offset) == (0, 2)
+        replica.log.schedule.accept_unread()
+        [told] = (await ask(deletion(node).delete, request)).partitions
+        assert (told.error, told.log_start_offset) == (ErrorCode.NONE, 2)
+        assert replica.log.schedule.pending_count == 1
+
+
+async def test_deliveries_wait_for_followers(autojump_clock: MockClock) -> None:
+    """What is delivered and not committed is bounded: a follower is silent for a minute. (A12.3)"""
+    value, count = b"v" * 100_000, 100
+    async with scheduling(beside=(1,)) as (_, _, replica, _):
+        for _ in range(count):
+            schedule(replica, value, delay=5)
+        await settle()
+        end = replica.log.size
+        await trio.sleep(60)
+        assert replica.high_watermark == 0
+        ahead = replica.log.size - end
+        assert AHEAD_BYTES_MAX <= ahead <= AHEAD_BYTES_MAX + APPENDED_BYTES_MAX + len(value) + 1000
+        assert replica.leader is not None
+
+
 async def test_rot_of_many_does_not_hold_the_others_back(autojump_clock: MockClock) -> None:
     """More of them than are read at a time, all due before. (A12.3)"""
     async with scheduling() as (_, _, replica, reader):
@@ -328,7 +363,7 @@ async def test_rot_of_many_does_not_hold_the_others_back(autojump_clock: MockClo
             place = entry.position + entry.length - 3
             (byte,) = file.read(place, 1)
             file.write(place, [bytes([byte ^ 1])])
-        await trio.sleep(60)
+        await trio.sleep(10)
         assert await read_all(reader) == [b"sound"]
 
 

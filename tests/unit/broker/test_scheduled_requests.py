@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 
 from raftmq.broker.requests import scheduled
 from raftmq.broker.requests.scheduled import ScheduledRequests
-from raftmq.errors import ErrorCode
+from raftmq.errors import ErrorCode, NotController, UnsupportedVersion
 from raftmq.metadata.commands import SUPPORTED_LEVEL, FeatureLevel
 from raftmq.wire.batch.records import RecordBatch
 from raftmq.wire.messages.scheduled import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from raftmq.broker.replication.replicas import Replicas
+    from raftmq.errors import RaftmqError
     from raftmq.metadata.image import MetadataImage
     from tests.unit.broker.hosting import Node
 
@@ -309,6 +311,28 @@ async def test_below_the_feature_level(
         ):
             assert told.error == code
             assert words in told.message
+
+
+@pytest.mark.parametrize(
+    ("level_max", "error"),
+    [(FeatureLevel.TAGS, UnsupportedVersion), (SUPPORTED_LEVEL, NotController)],
+)
+async def test_no_scheduled_record_is_taken_below_the_feature_level(
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    level_max: int,
+    error: type[RaftmqError],
+) -> None:
+    """A follower of an earlier version would deliver it at once as a leader (A12.2)."""
+    async with scheduling() as (_, node, replica, _):
+        older = OlderReplicas(node.replicas, level_max).image()
+        with monkeypatch.context() as patch:
+            patch.setattr(node.replicas, "_quorum", SimpleNamespace(image=older))
+            with pytest.raises(error, match="a delayed or scheduled record"):
+                schedule(replica, b"a", delay=60)
+            plain(replica, b"b")
+        assert replica.log.log_end_offset == 1
+        assert replica.log.schedule.is_empty
 
 
 class OlderReplicas:

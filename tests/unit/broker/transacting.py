@@ -47,16 +47,18 @@ async def leading(
     partitions: int = 1,
     run_sync: RunSync = run_inline,
     now_ms: Callable[[], int] = lambda: NOW_MS,
+    beside: tuple[int, ...] = (),
     **configs: str,
 ) -> AsyncIterator[tuple[FakeCluster, Node]]:
-    """This broker leads, alone. `configs`: of the topic."""
+    """This broker leads, alone, or with these followers, which never fetch. `configs`: of the
+    topic."""
     cluster = FakeCluster()
     await register(cluster, 1)
     async with opened(
         SimulatedFiles(Random(0)), cluster, HERE, run_sync=run_sync, now_ms=now_ms
     ) as node:
         await node.register()
-        await create_topic(cluster, *[(HERE,)] * partitions, **configs)
+        await create_topic(cluster, *[(HERE, *beside)] * partitions, **configs)
         await settle()
         yield cluster, node
 

@@ -230,6 +230,15 @@ def test_a_follower_checks_the_crc() -> None:
         replicated(data)
 
 
+@pytest.mark.parametrize("size", [HEADER_SIZE, HEADER_SIZE + 4])
+def test_a_follower_keeps_a_batch_without_a_directory(size: int) -> None:
+    """A sound CRC, and nothing behind it, at the end of what came: its readers refuse it."""
+    data = bytes_of(produced(batch(b"a")))
+    short = seal(bytearray(data[:HEADER_SIZE].ljust(size, b"\0")))
+    placement = replicated(short)
+    assert (bytes_of(placement), list(placement.events)) == (bytes(short), [])
+
+
 @pytest.mark.parametrize("record_format", list(RecordFormat))
 @pytest.mark.parametrize("kind", list(TimestampType))
 def test_too_many_records_are_too_large_and_not_corrupt(

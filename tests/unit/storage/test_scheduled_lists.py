@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.partition.scheduling.lists import find_lists
+from raftmq.partition.scheduling.lists import find_lists, list_path, read_list
 from raftmq.partition.storage.recovery import Past
 from raftmq.wire.batch.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
@@ -91,3 +91,22 @@ def test_a_list_outlives_no_tail_that_was_lost(files: SimulatedFiles) -> None:
     assert [base for base, _ in expected] == [*range(kept), end_offset]
     again = opened(files.after_crash(power_lost=False), Past())
     assert scheduled(again) == expected
+
+
+@pytest.mark.parametrize("harm", ["lost", "damaged"])
+def test_a_list_that_is_missing_is_written_again(files: SimulatedFiles, harm: str) -> None:
+    """By the opening that has read the batches; the next one has no need to (A12.2)."""
+    log, end_offset = begin(files)
+    expected, path = scheduled(log), list_path(FOLDER, 0)
+    before = files.open(path).read(0, files.open(path).size())
+    if harm == "lost":
+        files.remove(path)
+    else:
+        files.open(path).truncate(20)
+    again = opened(files.after_crash(power_lost=False), Past())
+    assert scheduled(again) == expected
+    write_lists(again)
+    file = again.files.open(path)
+    assert file.read(0, file.size()) == before
+    assert read_list(before, 0).end_offset == end_offset
+    assert opened(again.files, Past()).scheduled.begin_write() is None
