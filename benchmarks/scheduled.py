@@ -6,10 +6,11 @@
 each due at another time: bytes of memory for each that is pending; seconds to open it with the
 lists of its segments, and without them; seconds until a leader knows what is due first; batches in
 a second that are taken, read and delivered, one append for 256; and batches in a second that a
-reader without a filter passes over. `deliver`: three brokers in processes of their own on
-127.0.0.1, one partition: records that are all due in one second, each in a batch of its own, until
-the last of them is read; and the latency of single records with acks=all on another topic of the
-same leaders, while nothing is delivered and while 2,000 records a second fall due.
+reader without a filter passes over, and that it gets where every other one is hidden.
+`deliver`: three brokers in processes of their own on 127.0.0.1, one partition: records that are all
+due in one second, until the last of them is read; and the latency of single records with acks=all
+on another topic of the same leaders, while nothing is delivered and while 2,000 records a second
+fall due.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import trio
 from benchmarks.broker_parts.cluster import open_brokers
 from benchmarks.log import folder
 from benchmarks.report import Report
+from raftmq.broker.requests.fetched_records import LOOK_UNITS
 from raftmq.client.client import Client
 from raftmq.disk.files import OsFiles
 from raftmq.partition.filtered_read import FilterLimits, plan_filtered
@@ -42,10 +44,11 @@ if TYPE_CHECKING:
 
 PENDING = 1_000_000
 DELIVERED = 20_000
+MIXED = 20_000
 AT_ONCE = 256
 NOW_MS, HOUR_MS = 1_700_000_000_000, 3_600_000
 CONFIG = TopicConfig(segment_bytes=64 << 20)
-LIMITS = FilterLimits(1 << 30, 1 << 30, 1_000)
+LIMITS = FilterLimits(1 << 20, LOOK_UNITS, 1_000)
 
 
 async def bench_pending(report: Report, options: argparse.Namespace) -> None:
@@ -66,8 +69,9 @@ async def bench_pending(report: Report, options: argparse.Namespace) -> None:
         seconds, log = timed_opening(path, is_clean=True)
         report.row(what="opened by the lists", seconds=seconds)
         report.row(what="until what is due first is known", seconds=timed(log.schedule.next_due))
-        passed = timed(lambda: pass_over(log))
+        passed = timed(lambda: read_past(log))
         report.row(what="passed over by a reader", batches_s=round(count / passed))
+        report.row(what="read, with one scheduled between two", batches_s=round(read_mixed(path)))
         delivered = min(DELIVERED, count)
         seconds = timed(lambda: deliver(log, delivered))
         report.row(what="taken, read and delivered", batches_s=round(delivered / seconds))
@@ -122,12 +126,22 @@ def timed(function: Callable[[], object]) -> float:
     return round(time.perf_counter() - began, 4)
 
 
-def pass_over(log: PartitionLog) -> None:
+def read_past(log: PartitionLog) -> None:
     offset = 0
     while offset < log.log_end_offset:
-        found = plan_filtered(log, offset, None, LIMITS).find()
-        assert not found.length, "all of it is hidden"
-        offset = found.end_offset
+        offset = plan_filtered(log, offset, None, LIMITS).find().end_offset
+
+
+def read_mixed(path: Path) -> float:
+    """Batches that a reader gets in a second."""
+    log = open_log(OsFiles(), path / "mixed", "mixed", CONFIG)
+    for number in range(2 * MIXED):
+        due_ms = NOW_MS + HOUR_MS if number % 2 else None
+        data = bytes(encode_batch(values=[b"x" * 100], timestamp=NOW_MS, due_ms=due_ms))
+        log.append(data, leader_epoch=0, now_ms=NOW_MS, now=0.0)
+    seconds = timed(lambda: read_past(log))
+    log.close()
+    return MIXED / seconds
 
 
 def deliver(log: PartitionLog, count: int) -> None:

@@ -22,17 +22,24 @@ from typing import TYPE_CHECKING, NamedTuple
 from raftmq.disk.files import FileSlice
 from raftmq.errors import CorruptRecord
 from raftmq.partition.storage.entries import read_waiting
-from raftmq.partition.storage.log import check_range, plan_slice
-from raftmq.partition.storage.segment import WALK_BLOCK_BYTES, ReadWindow, SeenTags, walk
+from raftmq.partition.storage.log import SlicePlan, check_range, plan_slice
+from raftmq.partition.storage.segment import (
+    WALK_BLOCK_BYTES,
+    BatchStart,
+    ReadWindow,
+    SeenTags,
+    walk,
+)
 from raftmq.wire.batch.head import believed_directory, head_length, partial_head
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from raftmq.disk.files import File
+    from raftmq.partition.scheduling.columns import HiddenRun
     from raftmq.partition.storage.entries import ReadBytes
-    from raftmq.partition.storage.log import PartitionLog, SlicePlan
-    from raftmq.partition.storage.segment import BatchStart, FoundBatch
+    from raftmq.partition.storage.log import PartitionLog
+    from raftmq.partition.storage.segment import FoundBatch
     from raftmq.tag_filter import TagFilter
     from raftmq.wire.batch.directory import Directory, Tags
     from raftmq.wire.batch.header import BatchHeader
@@ -45,6 +52,7 @@ VERDICTS_MAX = 500  # tag sets of which a filter remembers whether they pass
 # The work of a look, in units of about 2 us: of a batch, and of TERMS_PER_UNIT terms of the filter
 # for each tag set that is met first. Each entry of a directory is one more.
 BATCH_UNITS, TERMS_PER_UNIT = 8, 8
+STEP_UNITS = 2  # without a filter: of a run of scheduled batches, of what stands between two
 
 
 class Verdicts:
@@ -135,24 +143,16 @@ class FilteredPlan(NamedTuple):
         return _Look(self, read).run()
 
 
-class HiddenPlan(NamedTuple):
-    """Scheduled batches, which no reader gets: nothing has to be read for them."""
-
-    offset: int
-    end_offset: int
-
-    def find(self, _read: ReadBytes = read_waiting) -> FilteredSlice:
-        left_out = ((self.offset, self.end_offset),) if self.offset < self.end_offset else ()
-        count = len(left_out)
-        return FilteredSlice(
-            self.offset, self.end_offset, False, (), 0, left_out, count, BATCH_UNITS
-        )
-
-
 class VisiblePlan(NamedTuple):
-    """A look into one segment up to the next scheduled batch; see `SlicePlan`."""
+    """A look into one segment for a reader without a filter; see `SlicePlan`.
+
+    Attributes:
+        runs: scheduled batches, which are passed over unread. `plan` ends where it is not known
+            what is scheduled.
+    """
 
     plan: SlicePlan
+    runs: Sequence[HiddenRun]
     limits: FilterLimits
 
     def find(self, read: ReadBytes = read_waiting) -> FilteredSlice:
@@ -160,19 +160,71 @@ class VisiblePlan(NamedTuple):
         Raises:
             CorruptRecord: a header on the way is damaged.
         """
-        plan, limits = self.plan, self.limits
-        part = plan.find(read)
-        end_offset, length = max(part.end_offset, plan.offset), part.bytes.length
-        # The first batch is sent in any case.
-        if not length or (not limits.is_first and length > limits.bytes_max):
-            is_full = length > 0
-            return FilteredSlice(plan.offset, plan.offset, is_full, (), 0, (), 0, BATCH_UNITS)
-        # Between two scheduled batches little may stand, and many such pieces are one answer.
-        is_short = length < SENT_FROM_FILE_BYTES_MIN
-        piece = read(*part.bytes) if is_short else part.bytes
+        return _Passing(self, read).run()
+
+
+class _Passing:
+    """One pass over scheduled batches, and over what stands between them."""
+
+    def __init__(self, wish: VisiblePlan, read: ReadBytes) -> None:
+        self._plan, self._runs, self._limits = wish
+        self._read, self._pieces = read, _Pieces(self._plan.segment.file)
+        self._left_out: list[tuple[int, int]] = []
+        self._begin_offset = self._offset = self._plan.offset
+        self._start: BatchStart | None = None  # of the batch at `_offset`, once that is known
+        self._steps, self._is_full = 0, False
+
+    def run(self) -> FilteredSlice:
+        plan = self._plan
+        try:
+            if all(map(self._pass, self._runs)) and self._offset < plan.end_offset:
+                self._send(plan.end, plan.end_offset)
+        except CorruptRecord:
+            if not self._steps:  # else what is before the damage is answered first
+                raise
         return FilteredSlice(
-            part.start_offset, end_offset, False, (piece,), length, (), 1, BATCH_UNITS
+            self._begin_offset,
+            self._offset,
+            self._is_full,
+            self._pieces.finish(self._read),
+            self._pieces.length,
+            self._left_out,
+            self._steps,
+            self._steps * STEP_UNITS,
         )
+
+    def _pass(self, run: HiddenRun) -> bool:
+        """Whether to go on behind the run."""
+        is_before = self._offset < run.offset
+        if is_before and not self._send(BatchStart(run.offset, run.position), run.offset):
+            return False
+        if len(self._left_out) >= self._limits.ranges_max:
+            self._is_full = True
+            return False
+        self._left_out.append((self._offset, run.end_offset))
+        self._offset, self._start = run.end_offset, BatchStart(run.end_offset, run.end_position)
+        self._steps += 1
+        return self._steps * STEP_UNITS < self._limits.units_max and not self._pieces.is_long
+
+    def _send(self, end: BatchStart, end_offset: int) -> bool:
+        """Whether all up to there is sent."""
+        left = self._limits.bytes_max - self._pieces.length
+        plan = self._plan._replace(
+            offset=self._offset, start=self._start, end=end, end_offset=end_offset, bytes_max=left
+        )
+        part = plan.find(self._read)
+        length = part.bytes.length
+        # The first batch is sent in any case.
+        is_first = self._limits.is_first and not self._pieces.length
+        self._is_full = length > left and not is_first
+        if not length or self._is_full:
+            return False
+        if not self._steps:  # a batch may begin before the offset
+            self._begin_offset = part.start_offset
+        self._pieces.add(b"", [(part.bytes.position, length)])
+        self._offset = max(self._offset, part.end_offset)
+        self._steps += 1
+        return self._offset >= end_offset
 
 
 class _Look:
@@ -349,7 +401,7 @@ def plan_filtered(
     limits: FilterLimits,
     *,
     end_offset: int | None = None,
-) -> FilteredPlan | VisiblePlan | HiddenPlan:
+) -> FilteredPlan | VisiblePlan:
     """Batches from the one that holds `offset`, in one segment, as far as `limits` and `end_offset`
     go. `verdicts`: None: all but scheduled ones.
 
@@ -365,13 +417,21 @@ def plan_filtered(
 
 def _plan_visible(
     log: PartitionLog, offset: int, limits: FilterLimits, end_offset: int | None
-) -> VisiblePlan | HiddenPlan:
+) -> VisiblePlan:
     check_range(log, offset)
     end = log.log_end_offset if end_offset is None else min(end_offset, log.log_end_offset)
-    run = log.schedule.hidden_run(offset, end)
-    if run is not None and run[0] <= offset:
-        # In rot, too: what no reader gets needs not be readable for them.
-        return HiddenPlan(offset, run[1]) if limits.ranges_max > 0 else HiddenPlan(offset, offset)
-    before = end if run is None else run[0]
-    plan = plan_slice(log, offset, bytes_max=limits.bytes_max, end_offset=before)
-    return VisiblePlan(plan, limits)
+    segment = log.segment_of(offset)
+    runs_max = min(limits.ranges_max, 1 + limits.units_max // STEP_UNITS)
+    runs, known_end = log.schedule.hidden_runs(
+        offset, min(end, segment.end.offset), runs_max=runs_max
+    )
+    if log.rotten:
+        # What no reader gets needs not be readable for them; the rest is looked at by itself.
+        if not runs or runs[0].offset > offset:
+            known_end = runs[0].offset if runs else known_end
+            plan = plan_slice(log, offset, bytes_max=limits.bytes_max, end_offset=known_end)
+            return VisiblePlan(plan, (), limits)
+        runs = runs[:1]
+        known_end = runs[0].end_offset
+    plan = SlicePlan(segment, offset, segment.end, known_end, limits.bytes_max)
+    return VisiblePlan(plan, runs, limits)

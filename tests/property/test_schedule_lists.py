@@ -247,9 +247,9 @@ def _hidden_runs(log: PartitionLog) -> list[int]:
     """Offsets of what readers do not get, as a look from run to run finds them."""
     hidden: list[int] = []
     offset, end = log.log_start_offset, log.log_end_offset
-    while (run := log.schedule.hidden_run(offset, end)) is not None:
-        hidden += range(*run)
-        offset = run[1]
+    while offset < end:
+        runs, offset = log.schedule.hidden_runs(offset, end, runs_max=2)
+        hidden += chain.from_iterable(range(run.offset, run.end_offset) for run in runs)
     return hidden
 
 

@@ -59,6 +59,15 @@ class RowState(IntEnum):
     TAKEN = 2  # handed out for its delivery, which is not in the log yet
 
 
+class HiddenRun(NamedTuple):
+    """Scheduled batches that follow each other: offsets, and bytes in the file of their segment."""
+
+    offset: int
+    end_offset: int
+    position: int
+    end_position: int
+
+
 class ScheduledColumns:
     """Attributes:
     pending_count, pending_bytes: of those that are pending.
@@ -150,13 +159,13 @@ class ScheduledColumns:
             return None
         return row
 
-    def offsets_from(self, offset: int) -> Iterator[tuple[int, int]]:
-        """Base and end offset of each batch at or behind the offset; the first may begin before."""
+    def places_from(self, offset: int) -> Iterator[tuple[int, int, int, int]]:
+        """Of each batch at or behind the offset, as in `HiddenRun`; the first may begin before."""
         for row in range(max(bisect_right(self.base_offsets, offset) - 1, 0), len(self)):
-            base_offset = self.base_offsets[row]
+            base_offset, position = self.base_offsets[row], self.positions[row]
             end_offset = base_offset + self.record_counts[row]
             if end_offset > offset:
-                yield base_offset, end_offset
+                yield base_offset, end_offset, position, position + self.lengths[row]
 
     def row_at(self, base_offset: int) -> int:
         """Of the batch that begins there, which there is."""

@@ -20,12 +20,12 @@ from array import array
 from bisect import bisect_right
 from enum import Enum
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.model import NO_PRODUCER_ID
 from raftmq.partition.scheduling.columns import (
     NOT_SETTLED,
+    HiddenRun,
     NotedDecision,
     RowPlace,
     RowState,
@@ -238,26 +238,32 @@ class Schedule:
         """Nothing in the log was scheduled, nor settles anything: nothing is hidden."""
         return len(self._segments) == 1 and self._segments[0].is_empty
 
-    def hidden_run(self, offset: int, end: int) -> tuple[int, int] | None:
-        """The next scheduled batches at or behind the offset that end at or before `end`, as far as
-        they follow each other, at most RUN_MAX: the offsets [begin, end) of all."""
-        run: tuple[int, int] | None = None
-        for base_offset, end_offset in islice(self._hidden_from(offset), RUN_MAX):
-            if end_offset > end:
+    def hidden_runs(self, offset: int, end: int, *, runs_max: int) -> tuple[list[HiddenRun], int]:
+        """The scheduled batches of one segment from the offset on that end at or before `end`, and
+        up to where these are all: to `end`, or less far where there are many."""
+        runs: list[HiddenRun] = []
+        # Where the last run begins, and ends: plain numbers, as there may be many batches.
+        first, last, position, end_position = -1, -1, 0, 0
+        for count, place in enumerate(self._hidden_from(offset)):
+            if place[1] > end:
                 break
-            if run is not None and run[1] != base_offset:
-                break
-            run = (base_offset if run is None else run[0]), end_offset
-            if run[0] > offset:  # where it begins is all that is asked
-                break
-        return run
+            if place[0] != last or count >= RUN_MAX:
+                if count:
+                    runs.append(HiddenRun(first, last, position, end_position))
+                if count >= RUN_MAX or len(runs) >= runs_max:
+                    return runs, last
+                first, _, position, _ = place
+            _, last, _, end_position = place
+        if last >= 0:
+            runs.append(HiddenRun(first, last, position, end_position))
+        return runs, end
 
-    def _hidden_from(self, offset: int) -> Iterator[tuple[int, int]]:
-        first = max(bisect_right(self._segments, offset, key=segment_base) - 1, 0)
-        for segment in self._segments[first:]:
+    def _hidden_from(self, offset: int) -> Iterator[tuple[int, int, int, int]]:
+        number = max(bisect_right(self._segments, offset, key=segment_base) - 1, 0)
+        for segment in self._segments[number:]:
             number = max(bisect_right(segment.stretches, offset, key=stretch_base) - 1, 0)
             for columns in segment.stretches[number:]:
-                yield from columns.offsets_from(offset)
+                yield from columns.places_from(offset)
 
     # -- the leader ------------------------------------------------------------------------
 

@@ -812,6 +812,7 @@ class SlicePlan(NamedTuple):
     end: BatchStart  # of what the segment held when the plan was made
     end_offset: int  # of what the reader may see
     bytes_max: int
+    start: BatchStart | None = None  # of the batch that holds `offset`, if that is known
 
     def find(self, read: ReadBytes = read_waiting) -> LogSlice:
         """
@@ -821,7 +822,7 @@ class SlicePlan(NamedTuple):
         segment = self.segment
         if self.offset >= self.end_offset:  # nothing new for this reader: an empty slice
             return LogSlice(self.offset, self.offset, FileSlice(segment.file, 0, 0))
-        start = segment.start_of(self.offset, read)
+        start = self.start or segment.start_of(self.offset, read)
         end = self.end
         if self.end_offset < end.offset:  # the reader may not see all of the segment
             end = segment.start_of(self.end_offset, read)

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from raftmq.partition.filtered_read import (
         FilteredSlice,
         FilterLimits,
-        HiddenPlan,
         Verdicts,
         VisiblePlan,
     )
@@ -133,7 +132,7 @@ async def look_filtered(
                 return found
 
 
-def _note_tags(plan: FilteredPlan | VisiblePlan | HiddenPlan, found: FilteredSlice) -> None:
+def _note_tags(plan: FilteredPlan | VisiblePlan, found: FilteredSlice) -> None:
     if isinstance(plan, FilteredPlan) and found.seen is not None:
         plan.plan.segment.note_tags(found.seen)
 
