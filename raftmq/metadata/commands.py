@@ -40,6 +40,7 @@ class FeatureLevel(IntEnum):
     TAGS = 4  # filters of groups; checked heads of the batches of named producers
     # Scheduled records (decision 0041), and crashes that are counted beside a committed offset.
     SCHEDULED = 5
+    MOVES = 6  # PlanMove, CancelMove (decision 0044)
 
 
 SUPPORTED_LEVEL = max(FeatureLevel)  # the highest that this version of raftmq knows
@@ -516,13 +517,31 @@ class JoinTransactions(Command, frozen=True, tag=29):
     changed_at_ms: int = 0
 
 
+class PlanMove(Command, frozen=True, tag=30):
+    """Move a partition to `replicas`, the preferred leader first, when its turn comes: the
+    controller starts it by ReassignPartition. Takes the place of an earlier plan.
+    """
+
+    topic_id: bytes
+    partition: int
+    replicas: tuple[int, ...]
+
+
+class CancelMove(Command, frozen=True, tag=31):
+    """Forget the plan, and end the reassignment in progress: the partition keeps the replicas that
+    it had before."""
+
+    topic_id: bytes
+    partition: int
+
+
 AnyCommand: TypeAlias = (
     RegisterBroker | FenceBroker | UnfenceBroker | BeginControlledShutdown | UnregisterBroker
     | ReviewPartitions | FinishReview | CreateTopic | DeleteTopic | AddPartitions
     | AlterTopicConfig | AlterPartition | ReassignPartition | ElectLeader | AllocateProducerIds
     | AssignSlot | SaveGroup | CommitOffsets | DeleteGroup | DeleteOffsets | SetFeatureLevel
     | ReportDamage | RaiseLogStart | OpenTransaction | EndTransactions | ForgetSettled
-    | DeleteTransactions | JoinTransactions
+    | DeleteTransactions | JoinTransactions | PlanMove | CancelMove
 )  # fmt: skip
 
 
