@@ -17,6 +17,10 @@ if TYPE_CHECKING:  # `X as X` and a star are what type checkers take for public 
     from raftmq import sync as sync
     from raftmq import testing as testing
     from raftmq.client.administration.admin import Admin as Admin
+    from raftmq.client.administration.moves import CancelledMove as CancelledMove
+    from raftmq.client.administration.moves import PartitionMove as PartitionMove
+    from raftmq.client.administration.moves import PlannedMove as PlannedMove
+    from raftmq.client.administration.moves import ReplicationChange as ReplicationChange
     from raftmq.client.administration.results import AilingPartition as AilingPartition
     from raftmq.client.administration.results import BrokerDetails as BrokerDetails
     from raftmq.client.administration.results import BrokerLoad as BrokerLoad
@@ -75,6 +79,12 @@ if TYPE_CHECKING:  # `X as X` and a star are what type checkers take for public 
 _MODULES = ("errors", "sync", "testing")
 _HOMES = {
     "raftmq.client.administration.admin": ("Admin",),
+    "raftmq.client.administration.moves": (
+        "CancelledMove",
+        "PartitionMove",
+        "PlannedMove",
+        "ReplicationChange",
+    ),
     "raftmq.client.administration.results": (
         "AilingPartition",
         "BrokerDetails",

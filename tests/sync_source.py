@@ -67,6 +67,7 @@ TWINS = (
             ("raftmq.client.administration.groups.calls", "GroupCalls"),
             ("raftmq.client.administration.transactions", "TransactionCalls"),
             ("raftmq.client.administration.scheduled", "ScheduledCalls"),
+            ("raftmq.client.administration.moves", "MoveCalls"),
         ),
         inner="self._admin",
         call="self._loop.call",

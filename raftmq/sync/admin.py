@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from raftmq.client.administration.admin import Admin as AsyncAdmin
     from raftmq.client.administration.admin import When
     from raftmq.client.administration.groups.calls import To
+    from raftmq.client.administration.moves import (
+        CancelledMove,
+        PartitionMove,
+        PlannedMove,
+        ReplicationChange,
+    )
     from raftmq.client.administration.results import (
         BrokerLoad,
         ClusterDetails,
@@ -565,3 +571,86 @@ class Admin:
             UnsupportedVersion: some voter or broker is of an older version. Definite.
         """
         return self._loop.call(lambda: self._admin.scheduled(topic, partition, limit=limit))
+
+    def move_partitions(
+        self, moves: Mapping[TopicPartition, Collection[int]]
+    ) -> tuple[PlannedMove, ...]:
+        """Give partitions replicas on other brokers. Returns when the moves are planned; the
+        cluster carries them out, a few at a time, and goes on when brokers or this program end:
+        see `moves`.
+
+        New replicas are copied while the present ones serve; these are dropped when all new ones
+        are in sync. A plan takes the place of an earlier one for the same partition.
+
+        Args:
+            moves: by topic and partition the ids of the brokers that are to have it, the preferred
+                leader first, like {("orders", 3): [2, 4, 5]}.
+
+        Returns:
+            The outcome for each partition; where it has a definite error, nothing was planned.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic, or partition; nothing was planned.
+                Definite.
+            InvalidReplicaAssignment: no broker, or one twice, or too many. Definite. For a broker
+                that does not exist it is the error of the outcome.
+            UnsupportedVersion: some voter or broker is of an older version. Definite.
+            OutcomeUnknown: some moves may be planned, or soon be. Indefinite.
+        """
+        return self._loop.call(lambda: self._admin.move_partitions(moves))
+
+    def cancel_moves(
+        self, partitions: Collection[TopicPartition] | None = None
+    ) -> tuple[CancelledMove, ...]:
+        """Take back moves that wait or are under way: the partitions keep the replicas that they
+        had before.
+
+        Args:
+            partitions: by topic and number. None: all that wait or are under way.
+
+        Returns:
+            The outcome for each partition.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic, or partition; nothing was cancelled.
+                Definite.
+            UnsupportedVersion: some voter or broker is of an older version. Definite.
+            OutcomeUnknown: some may be cancelled, or soon be. Indefinite.
+        """
+        return self._loop.call(lambda: self._admin.cancel_moves(partitions))
+
+    def moves(self) -> tuple[PartitionMove, ...]:
+        """The moves that are under way, with how far they are, then those that wait for their
+        turn, in the order in which they will begin.
+
+        Raises:
+            UnsupportedVersion: some voter or broker is of an older version. Definite.
+        """
+        return self._loop.call(self._admin.moves)
+
+    def alter_replication_factor(
+        self, topic: str, replication_factor: int, *, dry_run: bool = False
+    ) -> ReplicationChange:
+        """Give each partition of a topic so many replicas. Returns when the moves are planned; see
+        `move_partitions`.
+
+        More replicas come to the active brokers that have the fewest, of other racks first. Fewer:
+        those go first that are not in sync, never the leader while there is another, and last those
+        that are alone in their rack.
+
+        Args:
+            dry_run: only say what would be planned.
+
+        Returns:
+            The moves, each with its outcome; a topic that has so many replicas has none.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic. Definite.
+            InvalidReplicationFactor: not so many brokers are active; names those that are.
+                Definite.
+            UnsupportedVersion: some voter or broker is of an older version. Definite.
+            OutcomeUnknown: some moves may be planned, or soon be. Indefinite.
+        """
+        return self._loop.call(
+            lambda: self._admin.alter_replication_factor(topic, replication_factor, dry_run=dry_run)
+        )

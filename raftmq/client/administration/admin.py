@@ -3,7 +3,7 @@
 Kafka: Admin (AdminClient). Checks its arguments before anything is sent (`checks.py`), then calls
 the modules beside it. Keeps no state between calls. The calls on groups are inherited from
 `groups/calls.py`, those on transactions from `transactions.py`, those on scheduled records from
-`scheduled.py`.
+`scheduled.py`, those on moves from `moves.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from raftmq.client.administration import checks, clusters, offsets, sizes, topics
 from raftmq.client.administration.groups.calls import GroupCalls
+from raftmq.client.administration.moves import MoveCalls
 from raftmq.client.administration.scheduled import ScheduledCalls
 from raftmq.client.administration.transactions import TransactionCalls
 from raftmq.client.options import check_options, isolation_of
@@ -43,9 +44,9 @@ TOPIC_OPTIONS = ("partitions", "replication_factor", "config", "if_not_exists")
 TIMEOUT_SECONDS = 30.0  # for all attempts of a call: covers the election of a new controller
 
 
-class Admin(GroupCalls, TransactionCalls, ScheduledCalls):
+class Admin(GroupCalls, TransactionCalls, ScheduledCalls, MoveCalls):
     """`mq.admin`: topics, their configuration and records, groups, transactions, scheduled records,
-    leaders, and the state of the cluster.
+    leaders, moves, and the state of the cluster.
 
     Every call repeats what may be repeated until `timeout_seconds` are over, and can be cancelled
     at any time: put a shorter limit around it, like `with anyio.fail_after(5)`.

@@ -15,6 +15,7 @@ from raftmq.client.moments import EPOCH, MILLISECOND
 from raftmq.errors import (
     InvalidConfig,
     InvalidPartitions,
+    InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidRequest,
     InvalidTopic,
@@ -119,6 +120,50 @@ def check_before_offsets(offsets: object) -> dict[int, int]:
     if not values:
         raise InvalidRequest("no partition given: {0: 1000} deletes what is before offset 1000")
     return {_partition(number): _before_offset(number, at) for number, at in values.items()}
+
+
+def check_moves(moves: object) -> dict[tuple[str, int], tuple[int, ...]]:
+    """Broker ids by topic and partition.
+
+    Raises:
+        TypeError, InvalidTopic, InvalidRequest, InvalidReplicaAssignment
+    """
+    values = check_mapping("moves", moves)
+    if not values:
+        raise InvalidRequest('no partition given: {("orders", 3): [2, 4, 5]} moves one')
+    return {_place(place): _replicas(place, ids) for place, ids in values.items()}
+
+
+def check_places(places: object) -> tuple[tuple[str, int], ...]:
+    """Topics and partitions, each once. Raises TypeError, InvalidTopic, InvalidRequest."""
+    if isinstance(places, (str, bytes)) or not isinstance(places, Iterable):
+        raise TypeError(f"partitions={places!r}: expected a list of pairs of topic and number")
+    checked = tuple(dict.fromkeys(map(_place, places)))
+    if not checked:
+        raise InvalidRequest("partitions is empty: name some, or leave it out for all of them")
+    return checked
+
+
+def _place(place: object) -> tuple[str, int]:
+    if not isinstance(place, tuple) or len(place) != 2:
+        raise TypeError(f'{place!r}: expected a pair of topic and number, like ("orders", 3)')
+    return check_topic(place[0]), _partition(place[1])
+
+
+def _replicas(place: object, brokers: object) -> tuple[int, ...]:
+    if isinstance(brokers, (str, bytes)) or not isinstance(brokers, Iterable):
+        raise TypeError(f"replicas={brokers!r} of {place}: expected a list of broker ids")
+    ids = tuple(check_whole("broker", one) for one in brokers)
+    problem = ""
+    if not 1 <= len(ids) <= REPLICAS_MAX:
+        problem = f"{len(ids)} brokers: allowed 1 to {REPLICAS_MAX}"
+    elif len(set(ids)) < len(ids):
+        problem = "a broker stands there twice"
+    elif not all(0 <= one <= ID_MAX for one in ids):
+        problem = "ids of brokers begin at 0"
+    if problem:
+        raise InvalidReplicaAssignment(f"replicas {list(ids)} of {place}: {problem}")
+    return ids
 
 
 def timestamp_of(at: object) -> int:

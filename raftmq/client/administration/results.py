@@ -123,6 +123,8 @@ class PartitionDetails:
         is_recovering: its last election was unclean, and records may have been lost.
         last_stable_offset: up to where readers of committed transactions get records: below the end
             while a transaction is open, or rot may hide one; None: no leader has answered.
+        adding, removing: of the replicas, while it moves (`moves` says how far it is): those that
+            were not there before, and those that go when these are in sync.
     """
 
     partition: int
@@ -135,6 +137,8 @@ class PartitionDetails:
     end_offset: int | None
     is_recovering: bool
     last_stable_offset: int | None = None
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

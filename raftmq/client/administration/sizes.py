@@ -16,12 +16,12 @@ from raftmq.client.administration.questions import know_addresses, settle
 from raftmq.client.administration.results import PartitionSize, TopicSize
 from raftmq.client.administration.topics import all_metadata
 from raftmq.client.routing.routes import no_topic
-from raftmq.errors import ServerError, UnknownTopicOrPartition
+from raftmq.errors import RaftmqError, ServerError, UnknownTopicOrPartition
 from raftmq.wire.bodies import TOPICS_MAX
 from raftmq.wire.messages.topics import DescribeLogs, DescribeLogsReply, LogCursor, LogRow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from raftmq.client.routing.cluster import Cluster
     from raftmq.wire.messages.metadata import MetadataReply, PartitionMetadata, TopicMetadata
@@ -47,10 +47,7 @@ async def topic_sizes(
         for one in topic.partitions
         for broker_id in one.replicas
     }
-    await know_addresses(cluster, active & holders, deadline=_limit(deadline))
-    logs: Logs = {}
-    asks = [partial(_gather, cluster, one, ids, logs, deadline) for one in active & holders]
-    await settle(asks)
+    logs, _ = await gather_logs(cluster, active & holders, ids, deadline=deadline)
     return {
         topic.name: TopicSize(
             topic.name,
@@ -59,6 +56,26 @@ async def topic_sizes(
         )
         for topic_id, topic in topics.items()
     }
+
+
+async def gather_logs(
+    cluster: Cluster,
+    brokers: Collection[int],
+    topics: tuple[bytes, ...] | None,
+    *,
+    deadline: float,
+) -> tuple[Logs, set[int]]:
+    """The logs of these topics (None: of all) on these brokers; and the brokers that have told of
+    all that they have.
+    """
+    await know_addresses(cluster, brokers, deadline=_limit(deadline))
+    logs: Logs = {}
+    asked = tuple(brokers)
+    outcomes = await settle(
+        [partial(_gather, cluster, one, topics, logs, deadline) for one in asked]
+    )
+    told = zip(asked, outcomes, strict=True)
+    return logs, {one for one, outcome in told if not isinstance(outcome, RaftmqError)}
 
 
 def _chosen(metadata: MetadataReply, names: Sequence[str] | None) -> dict[bytes, TopicMetadata]:

@@ -488,4 +488,6 @@ def _partition(
         end_offset=ends.end if ends else None,
         is_recovering=told.is_recovering,
         last_stable_offset=min(stable.end, ends.end) if stable and ends else None,
+        adding=told.adding,
+        removing=told.removing,
     )

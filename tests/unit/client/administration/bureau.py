@@ -24,6 +24,8 @@ from raftmq.wire.messages import topics as about_topics
 from raftmq.wire.messages import transactions as about_transactions
 from raftmq.wire.messages.corruption import DescribeDamage, DescribeDamageReply
 from raftmq.wire.messages.metadata import Metadata
+from raftmq.wire.messages.moves import ListMoves, MovePartitions
+from tests.unit.client.administration.planned_moves import PlannedMoves
 from tests.unit.client.world import CLUSTER, Partition, World, never, open_world, page_of
 
 if TYPE_CHECKING:
@@ -44,6 +46,9 @@ class Bureau:
     min_isr: by topic; else brokers do not tell, as older ones.
     replicas: replicas and in-sync set, by topic and partition; else the leader is alone.
     down: broker ids.
+    elsewhere: ids of brokers that are registered, and that no client reaches.
+    racks: by broker.
+    copied: bytes that a replica has, by broker, topic and partition; else as many as its leader.
     leader: of new partitions.
     instead: what a broker answers in place of the truth, by broker and request.
     """
@@ -55,11 +60,15 @@ class Bureau:
         self.min_isr: dict[str, int] = {}
         self.replicas: dict[tuple[str, int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self.down: set[int] = set()
+        self.elsewhere: set[int] = set()
+        self.racks: dict[int, str] = {}
+        self.copied: dict[tuple[int, str, int], int] = {}
         self.clocks_ahead_ms: dict[int, int] = {}
         self.leader = 1
         self.instead: dict[tuple[int, type[Request]], Body] = {}
         self.voters: tuple[about_cluster.VoterAddress, ...] = ()
         self.controller_id = 1
+        self.moves = PlannedMoves(self)
         for broker in world.brokers.values():
             self._employ(broker)
 
@@ -78,6 +87,7 @@ class Bureau:
             about_configs.AlterConfigs: self._alter,
             about_topics.DeleteRecords: partial(self._trim, broker),
             about_topics.ElectLeaders: self._elect,
+            MovePartitions: self.moves.change,
         }
         reads: dict[type[Request], Callable[[Any], Any]] = {
             Metadata: self._metadata,
@@ -85,6 +95,7 @@ class Bureau:
             about_configs.DescribeConfigs: self._describe_configs,
             about_cluster.DescribeCluster: self._describe_cluster,
             about_topics.DescribeLogs: partial(self._describe_logs, broker),
+            ListMoves: partial(self.moves.list, broker),
             DescribeDamage: lambda _body: Reply(DescribeDamageReply()),
             about_transactions.DescribeOverdue: lambda _body: Reply(
                 about_transactions.DescribeOverdueReply()
@@ -114,12 +125,15 @@ class Bureau:
         self.instead |= {(broker_id, key): told for broker_id in brokers or self.world.brokers}
 
     def _turn(self, broker: Broker, change: Callable[[Any, Any], Reply], body: Any) -> Any:
-        error = self.errors.pop(0) if self.errors else ErrorCode.NONE
+        error = self.next_error()
         reply = change(body, ErrorCode.NONE if error is LOST else error)
         if error is not LOST:
             return reply
         broker.hang_up()
         return never()
+
+    def next_error(self) -> Any:
+        return self.errors.pop(0) if self.errors else ErrorCode.NONE
 
     # Changes
 
@@ -141,7 +155,7 @@ class Bureau:
         (topic_id,) = body.topics
         error = error or self._missing(topic_id)
         if not error:
-            del self.world.topics[self._name(topic_id)]
+            del self.world.topics[self.name_of(topic_id)]
             self.world.version += 1
         outcome = TopicOutcome(topic_id, error, error.name if error else "")
         return Reply(about_topics.DeleteTopicsReply((outcome,)))
@@ -163,7 +177,7 @@ class Bureau:
         (wanted,) = body.topics
         error = error or self._missing(wanted.topic_id)
         if not error:
-            name = self._name(wanted.topic_id)
+            name = self.name_of(wanted.topic_id)
             wishes = self.configs.get(name, {}) | wanted.changes
             kept = {key: value for key, value in wishes.items() if value is not None}
             error = refusal_of(kept)
@@ -209,7 +223,7 @@ class Bureau:
         partition = self.world.find(topic_id, number)
         if partition is None:
             return self.world.missing(topic_id)
-        name = self._name(topic_id)
+        name = self.name_of(topic_id)
         replicas, _ = self.replicas.get((name, number), ((partition.leader,), ()))
         if partition.leader == replicas[0]:
             return ErrorCode.ELECTION_NOT_NEEDED
@@ -262,16 +276,23 @@ class Bureau:
         found = self.world.topics[name].partitions[number]
         replicas, isr = self.replicas.get((name, number), ((1,), (1,)))
         return about_topics.PartitionDescription(
-            number, found.leader, found.leader_epoch, 0, replicas, isr
+            number,
+            found.leader,
+            found.leader_epoch,
+            0,
+            replicas,
+            isr,
+            adding=self.moves.adding_to(name, number),
+            removing=self.moves.removing_from(name, number),
         )
 
     def _describe_logs(self, broker: Broker, body: about_topics.DescribeLogs) -> Reply:
-        """In pages of one. A record has ten bytes, and a follower is as far as its leader."""
+        """In pages of one. A record has ten bytes."""
         rows = sorted(
-            (topic.topic_id, number, found)
+            (topic.topic_id, number, found, name)
             for name, topic in self.world.topics.items()
             for number, found in enumerate(topic.partitions)
-            if broker.broker_id in self._placed_at(name, number)
+            if broker.broker_id in self.placed_at(name, number)[0]
             and (body.topics is None or topic.topic_id in body.topics)
         )
         if body.first is not None:
@@ -280,25 +301,29 @@ class Bureau:
             about_topics.LogRow(
                 topic_id,
                 number,
-                10 * (found.end_offset - found.log_start_offset),
+                self.copied.get(
+                    (broker.broker_id, name, number),
+                    10 * (found.end_offset - found.log_start_offset),
+                ),
                 found.log_start_offset,
                 found.end_offset,
             )
-            for topic_id, number, found in rows[:1]
+            for topic_id, number, found, name in rows[:1]
         )
         following = about_topics.LogCursor(*rows[1][:2]) if rows[1:] else None
         return Reply(about_topics.DescribeLogsReply(told, following))
 
-    def _placed_at(self, name: str, number: int) -> tuple[int, ...]:
+    def placed_at(self, name: str, number: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Replicas and in-sync set."""
         leader = self.world.topics[name].partitions[number].leader
-        return self.replicas.get((name, number), ((leader,), ()))[0]
+        return self.replicas.get((name, number), ((leader,), (leader,)))
 
     def _describe_configs(self, body: about_configs.DescribeConfigs) -> Reply:
         (topic_id,) = body.topics
         if error := self._missing(topic_id):
             unknown = about_configs.TopicConfigDescription(topic_id, error, error.name)
             return Reply(about_configs.DescribeConfigsReply((unknown,)))
-        known = self.configs.get(self._name(topic_id), {})
+        known = self.configs.get(self.name_of(topic_id), {})
         entries = tuple(
             about_configs.ConfigEntry(key.name, known.get(key.name, "0"), key.name not in known)
             for key in TOPIC_KEYS
@@ -315,11 +340,16 @@ class Bureau:
                     about_cluster.ListenerAddress("brokers", "inside", 1000 + broker.broker_id),
                     about_cluster.ListenerAddress("clients", *broker.address),
                 ),
+                rack=self.racks.get(broker.broker_id),
                 is_fenced=broker.broker_id in self.down,
                 clock_ahead_ms=self.clocks_ahead_ms.get(broker.broker_id),
                 software_version="0.1.0" if broker.broker_id == 1 else "",
             )
             for broker in self.world.brokers.values()
+        )
+        brokers += tuple(
+            about_cluster.BrokerDescription(one, 1, (), self.racks.get(one))
+            for one in sorted(self.elsewhere)
         )
         return Reply(
             about_cluster.DescribeClusterReply(
@@ -327,14 +357,17 @@ class Bureau:
             )
         )
 
+    def registered(self) -> set[int]:
+        return {*self.world.brokers, *self.elsewhere}
+
     def _missing(self, topic_id: bytes) -> ErrorCode:
         is_there = any(topic.topic_id == topic_id for topic in self.world.topics.values())
         return ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_ID
 
     def _topic(self, topic_id: bytes) -> Topic:
-        return self.world.topics[self._name(topic_id)]
+        return self.world.topics[self.name_of(topic_id)]
 
-    def _name(self, topic_id: bytes) -> str:
+    def name_of(self, topic_id: bytes) -> str:
         found = [n for n, topic in self.world.topics.items() if topic.topic_id == topic_id]
         return found[0]
 
@@ -350,12 +383,14 @@ def refusal_of(configs: dict[str, str]) -> ErrorCode:
 @asynccontextmanager
 async def open_bureau(
     prepare: Callable[[Bureau], object] = lambda _bureau: None,
+    *,
+    brokers: int = 2,
 ) -> AsyncIterator[tuple[Bureau, Admin]]:
-    """Two brokers, and topic "t", whose partition 0 broker 1 leads.
+    """Brokers 1 to `brokers`, and topic "t", whose partition 0 broker 1 leads.
 
     `prepare` is called before brokers listen, as handlers stay as they are from then on.
     """
-    world = World(2)
+    world = World(brokers)
     bureau = Bureau(world)
     prepare(bureau)
     async with open_world(world), world.client() as cluster:

@@ -1,4 +1,4 @@
-"""A bureau that real clients reach over TCP: one broker in a thread of its own."""
+"""A bureau that real clients reach over TCP: its brokers in a thread of their own."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SECONDS_MAX = 10.0
 
 @contextmanager
 def serve_bureau(
-    prepare: Callable[[Bureau], object] = lambda _bureau: None,
+    prepare: Callable[[Bureau], object] = lambda _bureau: None, *, brokers: int = 1
 ) -> Iterator[tuple[Bureau, Address]]:
     """Topic "t" is there, with one partition. `prepare` is called before anybody listens."""
-    world = World(1)
+    world = World(brokers)
     world.add_topic("t", 1)
     bureau = Bureau(world)
     prepare(bureau)
@@ -35,18 +35,18 @@ def serve_bureau(
     tokens: list[trio.lowlevel.TrioToken] = []
 
     async def serve() -> None:
-        broker = world.brokers[1]
-        server = RpcServer(
-            ServerIdentity(CLUSTER, 1),
-            broker.handlers,
-            authorize=broker._note,
-            metadata_version=lambda: world.version,
-        )
         with scope:
             async with trio.open_nursery() as nursery:
-                handle = partial(server.serve_stream, listener=CLIENTS)
-                network, anywhere = TcpNetwork(), Address("127.0.0.1", 0)
-                broker.address = await nursery.start(network.serve, handle, anywhere)
+                for broker in world.brokers.values():
+                    server = RpcServer(
+                        ServerIdentity(CLUSTER, broker.broker_id),
+                        broker.handlers,
+                        authorize=broker._note,
+                        metadata_version=lambda: world.version,
+                    )
+                    handle = partial(server.serve_stream, listener=CLIENTS)
+                    network, anywhere = TcpNetwork(), Address("127.0.0.1", 0)
+                    broker.address = await nursery.start(network.serve, handle, anywhere)
                 tokens.append(trio.lowlevel.current_trio_token())
                 ready.set()
 
