@@ -1,6 +1,6 @@
-"""`raftmq cluster`: options of health, status, leaders, info and configure.
+"""`raftmq cluster`: options of health, status, leaders, moves, info and configure.
 
-Owns options and help texts. The work is in `clusters/cluster_health`, `clusters/cluster_reads` and
+Owns options and help texts. The work is in `clusters/cluster_*`, `clusters/leaders` and
 `nodes/host_plan`, imported when a command runs: they bring the event loop and the client with them.
 """
 
@@ -11,7 +11,13 @@ from pathlib import Path, PurePosixPath
 import rich_click as click
 
 from raftmq.cli.terminal.exits import CommandError, ExitCode
-from raftmq.cli.terminal.options import connection_options, epilog_of, output_option, yes_option
+from raftmq.cli.terminal.options import (
+    PARTITION,
+    connection_options,
+    epilog_of,
+    output_option,
+    yes_option,
+)
 from raftmq.extras import require_extra
 
 
@@ -156,6 +162,69 @@ def leaders(
         return elect_unclean(*unclean, bootstrap, timeout, is_sure=is_sure, as_json=as_json)
     run = balance_leaders if balance else show_leaders
     return run(bootstrap, timeout, as_json=output == "json")
+
+
+@cluster.command(
+    epilog=epilog_of("""
+    Examples:
+
+    raftmq cluster moves
+
+    raftmq cluster moves --watch
+
+    raftmq cluster moves --cancel orders 3
+
+    JSON: one object per line, for each move; none where nothing moves. It has topic, partition,
+    replicas, target, adding (lists of broker ids), leader, is_under_way, waits_for, bytes_done,
+    bytes_total, bytes_per_second, seconds_left (these two with --watch alone). What is not known is
+    null. With a cancel it has topic, partition, outcome (cancelled, not moving, failed) and error.
+    """)
+)
+@click.option("--watch", is_flag=True, help="Look every second, until Ctrl-C.")
+@click.option(
+    "--cancel",
+    "cancelled",
+    type=(str, PARTITION),
+    metavar="TOPIC PARTITION",
+    multiple=True,
+    help="Take this move back: the partition keeps the replicas that it had. May be repeated.",
+)
+@click.option("--cancel-all", is_flag=True, help="Take all of them back.")
+@output_option()
+@connection_options
+def moves(
+    watch: bool,
+    cancelled: tuple[tuple[str, int], ...],
+    cancel_all: bool,
+    output: str,
+    timeout: float,
+    bootstrap: str | None,
+) -> int:
+    """Show which partitions move to other brokers, how far they are, and why one waits.
+
+    Those under way come first, then those that wait, in the order in which they will begin. target:
+    the replicas that a partition is to have; copied and of: bytes that its new replicas have, and
+    will have. A - stands where a broker does not answer, or nothing has begun.
+
+    rate and left, the time that is left at this rate, come with --watch. See `topic move`, and
+    `topic alter --replication-factor`.
+
+    Exit code 1 if a move that was to be cancelled is none, as it has ended before; 3 if there is no
+    such topic, or partition: then none is cancelled.
+    """
+    from raftmq.cli.clusters.cluster_moves import (
+        MovesOptions,
+        cancel_moves,
+        list_moves,
+        watch_moves,
+    )
+
+    if watch + bool(cancelled) + cancel_all > 1:
+        raise CommandError("--watch, --cancel and --cancel-all: choose one", ExitCode.USAGE)
+    look = MovesOptions(bootstrap, timeout, as_json=output == "json")
+    if cancelled or cancel_all:
+        return cancel_moves(cancelled or None, look)
+    return watch_moves(look) if watch else list_moves(look)
 
 
 @cluster.command(

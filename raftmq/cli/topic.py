@@ -1,4 +1,4 @@
-"""`raftmq topic`: options to list, describe, create, alter, delete, trim and restart topics.
+"""`raftmq topic`: options to list, describe, create, alter, move, delete, trim, restart topics.
 
 Owns options, help texts, and what is refused before a broker is asked. The work is in
 `clusters/topic_*.py`, imported when a command runs: these bring the event loop and the client with
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.options import (
     PARTITION,
     InOrder,
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 PARTITION_COUNT = click.IntRange(1, 10_000)
 REPLICATION_FACTOR = click.IntRange(1, 16)
 NAME = click.argument("name", metavar="NAME")
+WAIT = click.option(
+    "--wait", is_flag=True, help="Until the replicas have moved, or --timeout is over."
+)
 
 
 @click.group(cls=InOrder)
@@ -80,8 +84,9 @@ def list_(output: str, timeout: float, bootstrap: str | None) -> int:
 
     JSON: one object per line. A topic has name, topic_id (hexadecimal), replication_factor,
     records, bytes, replica_bytes (see `topic list`), partitions (a list: partition, leader,
-    leader_epoch, partition_epoch, replicas, isr, start_offset, end_offset, is_recovering, records,
-    bytes, replica_bytes) and config (by key: value, is_default). What is not known is null.
+    leader_epoch, partition_epoch, replicas, isr, adding, removing, start_offset, end_offset,
+    last_stable_offset, is_recovering, records, bytes, replica_bytes) and config (by key: value,
+    is_default). What is not known is null.
     """)
 )
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
@@ -92,7 +97,8 @@ def describe(names: tuple[str, ...], output: str, timeout: float, bootstrap: str
 
     The replicas of a partition begin with its preferred leader; isr are those in sync. start and
     end are the offset of the oldest record, and the one after the newest that is committed. bytes
-    are those of the leader's log on disk.
+    are those of the leader's log on disk. A partition that moves has its new replicas and those
+    that are to go; `cluster moves` shows how far it is.
 
     Exit code 3 if there is no topic of some name; those that exist are shown first.
     """
@@ -149,9 +155,8 @@ def create(
 
     Says what was made, and warns on stderr if one broker that is down would stop it.
 
-    Without --replication-factor it is refused while nodes are missing that the default would need:
-    replicas cannot be added later. Exit code 4 if a topic of this name exists; nothing is changed
-    then.
+    Without --replication-factor it is refused while nodes are missing that the default would need.
+    Exit code 4 if a topic of this name exists; nothing is changed then.
     """
     from raftmq.cli.clusters.topic_changes import NewTopicOptions, create_topic
 
@@ -169,42 +174,124 @@ def create(
 
     raftmq topic alter orders --partitions 12
 
-    JSON: one object per line, for each of the two changes once it is done: the keys, then the
-    partitions. It has name, and config (by key; null is the default) or partitions.
+    raftmq topic alter orders --replication-factor 3 --wait --timeout 3600
+
+    JSON: one object per line, for each of the changes once it is done: the keys, the partitions,
+    the replicas. It has name, and config (by key; null is the default), partitions, or
+    replication_factor and moves (a list, as `topic move` has them). With --wait there is an object
+    for each partition that moves, as `topic move` has it.
     """)
 )
 @NAME
 @click.option(
     "-p", "--partitions", type=PARTITION_COUNT, metavar="N", help="How many there shall be."
 )
+@click.option(
+    "-r",
+    "--replication-factor",
+    type=REPLICATION_FACTOR,
+    metavar="N",
+    help="Copies of each record, on as many brokers.",
+)
 @_config_option("Set a key, as in `topic create`. May be repeated.")
 @click.option(
     "--reset", "resets", metavar="KEY", multiple=True, help="Back to the default. May be repeated."
+)
+@WAIT
+@click.option(
+    "--dry-run", is_flag=True, help="Show what a replication factor would move, and do nothing."
 )
 @output_option()
 @connection_options
 def alter(
     name: str,
     partitions: int | None,
+    replication_factor: int | None,
     settings: tuple[str, ...],
     resets: tuple[str, ...],
+    wait: bool,
+    dry_run: bool,
     output: str,
     timeout: float,
     bootstrap: str | None,
 ) -> int:
-    """Change the configuration of a topic, or let it grow.
+    """Change the configuration of a topic, its replicas, or let it grow.
 
     The keys change all together or not at all; other keys stay as they are. A topic never shrinks.
     After it has grown, new records of a key may come to another partition than its old ones. Warns
     on stderr if one broker that is down would stop it, where what was changed has to do with that.
 
-    Exit code 3 if there is no such topic.
+    --replication-factor moves partitions, as `topic move` does. New replicas come to the active
+    brokers that have the fewest, in other racks if there are some; what goes is what is not in
+    sync, and never the leader.
+
+    Exit code 3 if there is no such topic. Exit codes of --wait are those of `topic move`.
     """
     from raftmq.cli.clusters.topic_changes import alter_topic
+    from raftmq.cli.clusters.topic_move import FactorChange
 
+    factor = None
+    if replication_factor is not None:
+        factor = FactorChange(replication_factor, is_waiting=wait, is_dry=dry_run)
+    if (wait or dry_run) and (factor is None or (wait and dry_run)):
+        raise CommandError(
+            "--wait or --dry-run: choose one, with --replication-factor N", ExitCode.USAGE
+        )
+    as_json = output == "json"
     return alter_topic(
-        name, partitions, settings, resets, bootstrap, timeout, as_json=output == "json"
+        name, partitions, settings, resets, factor, bootstrap, timeout, as_json=as_json
     )
+
+
+@topic.command(
+    epilog=epilog_of("""
+    Examples:
+
+    raftmq topic move orders 3 --to 2,4,5
+
+    raftmq topic move orders 3 --to 2,4,5 --wait --timeout 3600
+
+    JSON: one object per line, for each partition. It has name, partition, replicas, target (lists
+    of broker ids), outcome (planned, failed; with --wait: moved, failed) and error, which is null
+    where there is none.
+    """)
+)
+@NAME
+@click.argument("partitions", metavar="PARTITION...", type=PARTITION, nargs=-1, required=True)
+@click.option(
+    "--to",
+    "target",
+    metavar="ID,ID,...",
+    required=True,
+    help="The brokers that are to have it, the preferred leader first; of several partitions each.",
+)
+@WAIT
+@output_option()
+@connection_options
+def move(
+    name: str,
+    partitions: tuple[int, ...],
+    target: str,
+    wait: bool,
+    output: str,
+    timeout: float,
+    bootstrap: str | None,
+) -> int:
+    """Give partitions replicas on other brokers, while they are written and read.
+
+    New replicas are copied beside those that are there, which go when all new ones are in sync: no
+    record has fewer copies meanwhile. The cluster moves a few partitions at a time, and goes on
+    when this command or a broker ends; `cluster moves` shows how far it is, and takes it back. A
+    move takes the place of an earlier one of its partition.
+
+    Exit code 1 if a partition was refused, as for a broker that there is not, or if its move was
+    taken back while --wait waits; 3 if there is no such topic, or partition: then nothing is moved;
+    5 if it is not done until --timeout, after which it goes on.
+    """
+    from raftmq.cli.clusters.topic_move import MoveOptions, move_partitions
+
+    look = MoveOptions(bootstrap, timeout, is_waiting=wait, as_json=output == "json")
+    return move_partitions(name, partitions, target, look)
 
 
 @topic.command(

@@ -68,7 +68,7 @@ async def _wait(client: Client) -> Health:
     said = ""
     while True:
         left = deadline - anyio.current_time()
-        health, what = await try_ask(client, _ask, min(left, ANSWER_SECONDS_MAX))
+        health, what = await try_ask(client.admin, _ask, min(left, ANSWER_SECONDS_MAX))
         if health is not None:
             last, what = health, "; ".join(problems_of(health)) or "healthy"
         # Also near the deadline: another answer after the pause would come too late.

@@ -110,7 +110,9 @@ def watch(
 
     async def look(client: Client) -> None:
         while True:
-            found, problem = await try_ask(client, ask, min(timeout_seconds, ANSWER_SECONDS_MAX))
+            found, problem = await try_ask(
+                client.admin, ask, min(timeout_seconds, ANSWER_SECONDS_MAX)
+            )
             sys.stdout.write(CLEAR if is_screen else "")
             # Watching goes on without an answer: a failover is what people watch.
             if found is not None:
@@ -127,12 +129,12 @@ def watch(
 
 
 async def try_ask(
-    client: Client, ask: Callable[[Admin], Awaitable[T]], seconds: float
+    admin: Admin, ask: Callable[[Admin], Awaitable[T]], seconds: float
 ) -> tuple[T | None, str]:
     """The answer; or None, and a line that says why no broker has answered."""
     try:
         # 0.1: near a deadline one more answer is worth a moment; 0 would fail without asking.
-        return await ask(client.admin.with_timeout(max(seconds, 0.1))), ""
+        return await ask(admin.with_timeout(max(seconds, 0.1))), ""
     except RaftmqError as error:
         # Waiting does not help, as with a client that is not authorised.
         if exit_code_of(error) is not ExitCode.UNREACHABLE:

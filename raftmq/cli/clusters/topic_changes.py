@@ -1,6 +1,7 @@
 """`raftmq topic create`, `alter` and `delete`: check what was typed, then change it.
 
-Mistyped names, keys and values are refused before a broker is asked.
+Mistyped names, keys and values are refused before a broker is asked. What a new replication factor
+moves is in `topic_move.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.cli.clusters.connected import run_admin
+from raftmq.cli.clusters.topic_move import FactorChange, alter_factor
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import Row, check_can_ask, confirm, write_json
 from raftmq.cli.terminal.times import SIZE_FORM, parse_size
@@ -76,6 +78,7 @@ def alter_topic(
     partitions: int | None,
     settings: Sequence[str],
     resets: Sequence[str],
+    factor: FactorChange | None,
     bootstrap: str | None,
     timeout: float,
     *,
@@ -83,12 +86,18 @@ def alter_topic(
 ) -> int:
     check_topic(name)
     changes = _changes(settings, resets)
-    if not changes and partitions is None:
+    if not changes and partitions is None and factor is None:
         raise CommandError(
-            "nothing to change: give -c KEY=VALUE, --reset KEY or --partitions N", ExitCode.USAGE
+            "nothing to change: give -c KEY=VALUE, --reset KEY, --partitions N or"
+            " --replication-factor N",
+            ExitCode.USAGE,
+        )
+    if factor is not None and factor.is_dry and (changes or partitions is not None):
+        raise CommandError(
+            "--dry-run shows what --replication-factor would move: give that alone", ExitCode.USAGE
         )
 
-    async def alter(admin: Admin) -> None:
+    async def alter(admin: Admin) -> int:
         # Keys first: they change together or not at all, before the topic grows, which cannot be
         # undone.
         if changes:
@@ -100,13 +109,15 @@ def alter_topic(
             await admin.create_partitions(name, partitions)
             row = {"name": name, "partitions": partitions}
             _report(f"topic {name}: {counted(partitions, 'partition')}", row, as_json=as_json)
+        if factor is not None:
+            return await alter_factor(admin, name, factor, as_json=as_json)
         # Only these two decide whether the loss of one broker stops the topic.
         if partitions is not None or MIN_ISR in changes:
             with suppress(RaftmqError):  # the change is done; only its warning is missing
                 _warn(name, (await admin.describe_topic(name)).warning)
+        return ExitCode.OK
 
-    run_admin(alter, bootstrap, timeout)
-    return ExitCode.OK
+    return run_admin(alter, bootstrap, timeout)
 
 
 def delete_topics(

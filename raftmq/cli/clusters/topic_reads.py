@@ -205,14 +205,22 @@ def _partition_row(partition: PartitionDetails, size: PartitionSize | None) -> t
 
 
 def _note(partition: PartitionDetails) -> str:
-    missing = [str(one) for one in partition.replicas if one not in partition.isr]
+    there = {*partition.isr, *partition.adding}
+    missing = [str(one) for one in partition.replicas if one not in there]
     notes = ["no leader"] if partition.leader is None else []
+    notes += [_moving(partition)] if partition.adding or partition.removing else []
     notes += [f"not in sync: {', '.join(missing)}"] if missing else []
     notes += ["last election was unclean"] if partition.is_recovering else []
     stable, end = partition.last_stable_offset, partition.end_offset
     if stable is not None and end is not None and stable < end:
         notes.append(f"last stable offset {stable}: a transaction is open, or rot may hide one")
     return "; ".join(notes)
+
+
+def _moving(partition: PartitionDetails) -> str:
+    changes = {"new": partition.adding, "to go": partition.removing}
+    told = [f"{what} {', '.join(map(str, ids))}" for what, ids in changes.items() if ids]
+    return f"moving: {', '.join(told)}"
 
 
 def name_partitions(partitions: Sequence[tuple[str, int]]) -> str:

@@ -168,6 +168,11 @@ def show_time(timestamp: int) -> str:
     return f"{date:%Y-%m-%dT%H:%M:%S}.{timestamp % 1000:03d}Z"
 
 
+def one_line(error: Exception) -> str:
+    """Its text, in a row of a table or in JSON."""
+    return " ".join(str(error).split())
+
+
 def show_partitions(partitions: Sequence[tuple[str, int]]) -> str:
     """`orders 0-2, 5; returns 0`"""
     topics = groupby(sorted(partitions), key=lambda one: one[0])

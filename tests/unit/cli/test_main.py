@@ -59,8 +59,8 @@ def test_help_loads_nothing_heavy() -> None:
     [
         "--help", "-h", "log -h", "log dump -h", "log verify -h", "quorum -h", "quorum status -h",
         "quorum verify -h", "broker -h", "topic -h", "topic list -h", "topic describe -h",
-        "topic create -h", "topic alter -h", "topic delete -h", "topic trim -h",
-        "topic restart-empty -h", "cluster -h",
+        "topic create -h", "topic alter -h", "topic move -h", "topic delete -h", "topic trim -h",
+        "topic restart-empty -h", "cluster -h", "cluster moves -h",
         "cluster health -h", "cluster status -h", "cluster leaders -h", "cluster info -h",
         "group -h", "group list -h", "completion -h", "group describe -h", "group lag -h",
         "group reset-offsets -h", "group delete -h", "profile -h", "profile list -h",
@@ -104,7 +104,10 @@ def test_the_nouns_are_in_the_order_of_their_use() -> None:
 @pytest.mark.parametrize(
     ("noun", "verbs"),
     [
-        ("topic", ["list", "describe", "create", "alter", "delete", "trim", "restart-empty"]),
+        (
+            "topic",
+            ["list", "describe", "create", "alter", "move", "delete", "trim", "restart-empty"],
+        ),
         ("group", ["list", "describe", "lag", "reset-offsets", "delete"]),
         ("dev", ["status", "stop", "kill", "restart"]),
     ],

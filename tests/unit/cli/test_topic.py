@@ -162,7 +162,7 @@ def test_a_description_as_json(here: Here) -> None:
     assert row["partitions"][0] == {
         "partition": 0, "leader": 1, "leader_epoch": 0, "partition_epoch": 0, "replicas": [1],
         "isr": [1], "start_offset": 0, "end_offset": 0, "is_recovering": False, "records": 0,
-        "bytes": 0, "replica_bytes": 0, "last_stable_offset": 0,
+        "bytes": 0, "replica_bytes": 0, "last_stable_offset": 0, "adding": [], "removing": [],
     }  # fmt: skip
     assert row["config"]["retention.ms"] == {"value": "0", "is_default": True}
 

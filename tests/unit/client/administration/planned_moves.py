@@ -20,6 +20,8 @@ from raftmq.wire.messages.moves import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.unit.client.administration.bureau import Bureau
     from tests.unit.client.world import Broker
 
@@ -31,6 +33,7 @@ class PlannedMoves:
     rows: by topic and partition, in the order in which they were planned.
     before: the replicas that a partition had when its move began.
     page: moves of a page.
+    steps: what happens before each of the next lists.
     """
 
     def __init__(self, bureau: Bureau) -> None:
@@ -38,6 +41,7 @@ class PlannedMoves:
         self.rows: dict[tuple[str, int], MoveRow] = {}
         self.before: dict[tuple[str, int], tuple[int, ...]] = {}
         self.page = 2
+        self.steps: list[Callable[[], object]] = []
 
     def begin(self, name: str, number: int, waits_for: str = "") -> None:
         """It has more replicas for a while: the target, then those that will be dropped."""
@@ -115,6 +119,8 @@ class PlannedMoves:
         """Only the controller knows."""
         if broker.broker_id != self._bureau.controller_id:
             raise NotController(f"broker {broker.broker_id} is not the controller")
+        if self.steps:
+            self.steps.pop(0)()
         rows: list[Any] = sorted(self.rows.values(), key=lambda row: not row.is_under_way)
         places = [(row.topic_id, row.partition) for row in rows]
         first = body.first
