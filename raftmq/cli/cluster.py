@@ -1,7 +1,7 @@
 """`raftmq cluster`: options of health, status, leaders, moves, info and configure.
 
-Owns options and help texts. The work is in `clusters/cluster_*`, `clusters/leaders` and
-`nodes/host_plan`, imported when a command runs: they bring the event loop and the client with them.
+Owns options and help texts. The work is in `clusters/`, `moves/` and `nodes/host_plan`, imported
+when a command runs: they bring the event loop and the client with them.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def moves(
     Exit code 1 if a move that was to be cancelled is none, as it has ended before; 3 if there is no
     such topic, or partition: then none is cancelled.
     """
-    from raftmq.cli.clusters.cluster_moves import (
+    from raftmq.cli.moves.move_list import (
         MovesOptions,
         cancel_moves,
         list_moves,

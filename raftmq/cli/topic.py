@@ -1,8 +1,8 @@
 """`raftmq topic`: options to list, describe, create, alter, move, delete, trim, restart topics.
 
 Owns options, help texts, and what is refused before a broker is asked. The work is in
-`clusters/topic_*.py`, imported when a command runs: these bring the event loop and the client with
-them.
+`clusters/topic_*.py` and `moves/`, imported when a command runs: these bring the event loop and the
+client with them.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def alter(
     Exit code 3 if there is no such topic. Exit codes of --wait are those of `topic move`.
     """
     from raftmq.cli.clusters.topic_changes import alter_topic
-    from raftmq.cli.clusters.topic_move import FactorChange
+    from raftmq.cli.moves.topic_move import FactorChange
 
     factor = None
     if replication_factor is not None:
@@ -288,7 +288,7 @@ def move(
     taken back while --wait waits; 3 if there is no such topic, or partition: then nothing is moved;
     5 if it is not done until --timeout, after which it goes on.
     """
-    from raftmq.cli.clusters.topic_move import MoveOptions, move_partitions
+    from raftmq.cli.moves.topic_move import MoveOptions, move_partitions
 
     look = MoveOptions(bootstrap, timeout, is_waiting=wait, as_json=output == "json")
     return move_partitions(name, partitions, target, look)

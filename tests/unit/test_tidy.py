@@ -41,6 +41,7 @@ LONG_FILES: dict[str, str] = {
     "raftmq/partition/storage/log.py": "the one owner of a log's state, and what reads it",
     "raftmq/broker/groups/coordinator.py": "slots taken over, kept and released, by one rule each",
     "raftmq/metadata/commands.py": "the format of the log: all tags, whose numbers are one list",
+    "raftmq/sync/admin.py": "written by a program: each call of the asynchronous one",
     "raftmq/errors.py": "one tree, which handlers and checkers read as a whole",
 }
 

@@ -1,7 +1,7 @@
 """`raftmq topic create`, `alter` and `delete`: check what was typed, then change it.
 
 Mistyped names, keys and values are refused before a broker is asked. What a new replication factor
-moves is in `topic_move.py`.
+moves is in `moves/topic_move.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.cli.clusters.connected import run_admin
-from raftmq.cli.clusters.topic_move import FactorChange, alter_factor
+from raftmq.cli.moves.topic_move import FactorChange, alter_factor
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import Row, check_can_ask, confirm, write_json
 from raftmq.cli.terminal.times import SIZE_FORM, parse_size

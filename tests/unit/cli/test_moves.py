@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
-from raftmq.cli.clusters.move_wait import CopyRates, seconds_left
 from raftmq.cli.main import main
+from raftmq.cli.moves.move_wait import CopyRates, seconds_left
 from raftmq.client.administration.moves import PartitionMove
 from raftmq.errors import ErrorCode
 from raftmq.wire.messages.moves import ListMoves, MovePartitions
@@ -172,7 +172,7 @@ def test_a_move_that_is_taken_back_or_replaced_meanwhile(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit code 1, with what there is now."""
-    monkeypatch.setattr("raftmq.cli.clusters.move_wait.GONE_SECONDS", 0.2)
+    monkeypatch.setattr("raftmq.cli.moves.move_wait.GONE_SECONDS", 0.2)
     steps(here, partial(here.moves.begin, "u", 0), lambda: here.moves._cancel(("u", 0)))
     result = here.run("topic move u 0 --to 3,1 --wait")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -192,7 +192,7 @@ def test_a_move_that_is_taken_back_or_replaced_meanwhile(
 
 def test_waiting_while_nobody_is_in_office(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failover is waited for, with its reason."""
-    monkeypatch.setattr("raftmq.cli.clusters.move_wait.ANSWER_SECONDS_MAX", 0.3)
+    monkeypatch.setattr("raftmq.cli.moves.move_wait.ANSWER_SECONDS_MAX", 0.3)
 
     def leave() -> None:
         here.bureau.controller_id = -1
@@ -222,7 +222,7 @@ def test_more_replicas(here: Here) -> None:
     )
     assert done.stdout.splitlines()[-1] == "`raftmq cluster moves` shows how far they are"
     assert here.run("topic alter u -r 3").stdout == (
-        "topic u: replication factor 3: nothing has to be moved\n"
+        "topic u: replication factor 3: nothing more has to be moved\n"
     )
     assert here.rows("topic alter u -r 3") == [{"name": "u", "replication_factor": 3, "moves": []}]
 
@@ -236,9 +236,12 @@ def test_fewer_replicas_after_other_changes(here: Here) -> None:
 
 
 def test_an_alteration_is_waited_for(here: Here) -> None:
-    """As a move is."""
+    """As a move is; also where an earlier call has planned it."""
+    here.run("topic alter u -r 3")
+    here.run("cluster moves --cancel u 1")
     steps(
         here,
+        lambda: None,
         lambda: None,
         partial(here.moves.finish, "u", 0),
         partial(here.moves.finish, "u", 1),

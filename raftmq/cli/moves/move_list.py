@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.cli.clusters.connected import run_admin, watch
 from raftmq.cli.clusters.group_reads import show_age
-from raftmq.cli.clusters.move_wait import CopyRates, seconds_left, show_ids, show_rate
+from raftmq.cli.moves.move_wait import CopyRates, seconds_left, show_ids, show_rate
 from raftmq.cli.terminal.exits import ExitCode, exit_code_of
 from raftmq.cli.terminal.output import Row, one_line, write_json, write_table
 from raftmq.client.administration.checks import check_topic

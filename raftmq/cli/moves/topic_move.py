@@ -10,11 +10,12 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.cli.clusters.connected import run_admin
-from raftmq.cli.clusters.move_wait import MoveWait, show_ids
+from raftmq.cli.moves.move_wait import MoveWait, show_ids
 from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
 from raftmq.cli.terminal.output import Row, one_line, write_json, write_table
 from raftmq.cli.terminal.program import as_called
 from raftmq.client.administration.checks import check_moves, check_topic
+from raftmq.client.administration.moves import PlannedMove
 from raftmq.errors import InvalidReplicaAssignment
 from raftmq.words import counted
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from raftmq.client.administration.admin import Admin
-    from raftmq.client.administration.moves import PlannedMove
 
 TITLES = ("partition", "replicas", "target", "outcome")
 
@@ -78,16 +78,27 @@ async def alter_factor(admin: Admin, name: str, change: FactorChange, *, as_json
     elif not as_json:
         many = counted(len(planned), "partition")
         verb = "would get" if change.is_dry else "to get"
-        told = f"{many} {verb} other replicas" if planned else "nothing has to be moved"
+        told = f"{many} {verb} other replicas" if planned else "nothing more has to be moved"
         sys.stdout.write(f"topic {name}: replication factor {factor}: {told}\n")
         _write_rows(planned, is_dry=change.is_dry)
     if done.warning:
         sys.stderr.write(f"raftmq: warning: topic {name}: {done.warning}\n")
     if change.is_waiting:
-        return await _wait(admin, planned, as_json=as_json)
+        earlier = await _moves_to(admin, name, factor)
+        together = earlier | {one.partition: one for one in planned}
+        return await _wait(admin, [*together.values()], as_json=as_json)
     if not (as_json or change.is_dry):
         _hint(planned)
     return _exit_code(planned)
+
+
+async def _moves_to(admin: Admin, name: str, factor: int) -> dict[int, PlannedMove]:
+    """By partition; also what an earlier call has planned, which may not have waited."""
+    return {
+        one.partition: PlannedMove(name, one.partition, one.replicas, one.target)
+        for one in await admin.moves()
+        if one.topic == name and len(one.target) == factor
+    }
 
 
 async def _wait(admin: Admin, planned: Sequence[PlannedMove], *, as_json: bool) -> int:

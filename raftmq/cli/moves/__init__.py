@@ -1,0 +1,1 @@
+"""`raftmq topic move`, `cluster moves`, and replication factors: partitions get other brokers."""
