@@ -1,13 +1,20 @@
-"""What brokers answer to administrators: topics, settings, old records, leaders."""
+"""What brokers answer to administrators: topics, settings, old records, leaders, moves.
+
+Time is virtual: tests take `autojump_clock`.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raftmq.errors import ErrorCode
+import pytest
+import trio
+
+from raftmq.errors import ErrorCode, UnsupportedVersion
 from raftmq.topic_config import TOPIC_KEYS
 from raftmq.wire.messages.cluster import DescribeCluster
 from raftmq.wire.messages.configs import AlterConfigs, ConfigChange, DescribeConfigs
+from raftmq.wire.messages.moves import ListMoves, MovePartitions, WantedMove
 from raftmq.wire.messages.offsets import EARLIEST
 from raftmq.wire.messages.topics import (
     CreatePartitions,
@@ -23,6 +30,7 @@ from raftmq.wire.messages.topics import (
 )
 from tests.unit.client.conformance.data_scenarios import NOWHERE, list_offset
 from tests.unit.client.conformance.harness import (
+    PATIENCE_SECONDS,
     Scenario,
     batch,
     collect_into,
@@ -235,3 +243,84 @@ async def a_cluster_is_described_as_its_metadata_has_it(here: Harness) -> None:
         addresses = {one.listener: (one.host, one.port) for one in broker.listeners}
         assert addresses["clients"] == (row.host, row.port)
     assert await place_of(here)
+
+
+# Moves
+
+
+async def moves_in(here: Harness) -> dict[tuple[bytes, int], Any]:
+    """By topic id and partition, as the controller has them."""
+    controller = (await here.ask(1, DescribeCluster())).body.controller_id
+    try:
+        body = (await here.ask(controller, ListMoves())).body
+    except UnsupportedVersion:
+        pytest.skip("these brokers do not know moves yet")
+    assert (len(body.moves), body.next) == (body.count, None)
+    return {(row.topic_id, row.partition): row for row in body.moves}
+
+
+async def plan(here: Harness, place: Place, replicas: tuple[int, ...] | None) -> ErrorCode:
+    """None: a cancel."""
+    request = MovePartitions((WantedMove(*place[:2], replicas),))
+    (told,) = (await here.ask(1, request)).body.partitions
+    assert (told.topic_id, told.partition, bool(told.message)) == (*place[:2], bool(told.error))
+    return ErrorCode(told.error)
+
+
+async def wait_settled(here: Harness, place: Place, target: tuple[int, ...]) -> None:
+    """Until it has these replicas and moves no more; or moves to them."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        while True:
+            row = (await moves_in(here)).get(place[:2])
+            if target == (await replicas_of(here) if row is None else row.target):
+                return
+            await trio.sleep(0.1)
+
+
+async def replicas_of(here: Harness) -> tuple[int, ...]:
+    replicas: tuple[int, ...] = (await metadata_of(here, "t")).topics[0].partitions[0].replicas
+    return replicas
+
+
+@scenario
+async def moves_that_are_refused(here: Harness) -> None:
+    """Of what is not there, to brokers that are not there, twice to the same, to none."""
+    assert await moves_in(here) == {}
+    place = await topic(here)
+    before = await replicas_of(here)
+    for wanted, replicas, error in (
+        (NOWHERE, (1,), ErrorCode.UNKNOWN_TOPIC_ID),
+        (place._replace(partition=7), (1,), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (place, (place.leader, 99), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (place, (place.leader, place.leader), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (place, (), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NOWHERE, None, ErrorCode.UNKNOWN_TOPIC_ID),
+        (place, None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+    ):
+        assert await plan(here, wanted, replicas) == error, (replicas, error)
+    assert (await moves_in(here), await replicas_of(here)) == ({}, before)
+
+
+@scenario
+async def a_move_is_planned_and_taken_back(here: Harness) -> None:
+    """The later plan counts; what is not listed any more has the replicas that were asked for."""
+    await moves_in(here)
+    place = await topic(here)
+    for replicas in ((place.leader, place.other), (place.other,)):
+        assert await plan(here, place, replicas) == ErrorCode.NONE
+        await wait_settled(here, place, replicas)
+    # In time, or too late.
+    assert await plan(here, place, None) in (ErrorCode.NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    assert await moves_in(here) == {}
+    assert await plan(here, place, None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+@scenario
+async def a_move_to_where_it_is(here: Harness) -> None:
+    """Nothing is to be done, and that is no error."""
+    await moves_in(here)
+    place = await topic(here)
+    before = await replicas_of(here)
+    assert await plan(here, place, before) == ErrorCode.NONE
+    await wait_settled(here, place, before)
+    assert await replicas_of(here) == before
