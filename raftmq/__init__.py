@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # `X as X` and a star are what type checkers take for public 
     from raftmq.client.administration.admin import Admin as Admin
     from raftmq.client.administration.moves import CancelledMove as CancelledMove
     from raftmq.client.administration.moves import PartitionMove as PartitionMove
-    from raftmq.client.administration.moves import PlannedMove as PlannedMove
     from raftmq.client.administration.moves import ReplicationChange as ReplicationChange
+    from raftmq.client.administration.moves import RequestedMove as RequestedMove
     from raftmq.client.administration.results import AilingPartition as AilingPartition
     from raftmq.client.administration.results import BrokerDetails as BrokerDetails
     from raftmq.client.administration.results import BrokerLoad as BrokerLoad
@@ -82,8 +82,8 @@ _HOMES = {
     "raftmq.client.administration.moves": (
         "CancelledMove",
         "PartitionMove",
-        "PlannedMove",
         "ReplicationChange",
+        "RequestedMove",
     ),
     "raftmq.client.administration.results": (
         "AilingPartition",

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from raftmq.client.administration.moves import (
         CancelledMove,
         PartitionMove,
-        PlannedMove,
         ReplicationChange,
+        RequestedMove,
     )
     from raftmq.client.administration.results import (
         BrokerLoad,
@@ -574,7 +574,7 @@ class Admin:
 
     def move_partitions(
         self, moves: Mapping[TopicPartition, Collection[int]]
-    ) -> tuple[PlannedMove, ...]:
+    ) -> tuple[RequestedMove, ...]:
         """Give partitions replicas on other brokers. Returns when the moves are planned; the
         cluster carries them out, a few at a time, and goes on when brokers or this program end:
         see `moves`.

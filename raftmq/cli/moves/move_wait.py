@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from raftmq.client.administration.admin import Admin
-    from raftmq.client.administration.moves import PartitionMove, PlannedMove
+    from raftmq.client.administration.moves import PartitionMove, RequestedMove
     from raftmq.client.administration.results import TopicPartition
 
 WAIT_SECONDS = 0.5  # between looks: a move of a small partition takes about as long
@@ -65,7 +65,7 @@ class MoveWait:
     """
 
     def __init__(
-        self, planned: Sequence[PlannedMove], on_moved: Callable[[PlannedMove], None]
+        self, planned: Sequence[RequestedMove], on_moved: Callable[[RequestedMove], None]
     ) -> None:
         self._left = {(one.topic, one.partition): one for one in planned}
         self._count, self._on_moved = len(planned), on_moved

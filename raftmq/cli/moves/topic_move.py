@@ -15,7 +15,7 @@ from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
 from raftmq.cli.terminal.output import Row, one_line, write_json, write_table
 from raftmq.cli.terminal.program import as_called
 from raftmq.client.administration.checks import check_moves, check_topic
-from raftmq.client.administration.moves import PlannedMove
+from raftmq.client.administration.moves import RequestedMove
 from raftmq.errors import InvalidReplicaAssignment
 from raftmq.words import counted
 
@@ -92,19 +92,19 @@ async def alter_factor(admin: Admin, name: str, change: FactorChange, *, as_json
     return _exit_code(planned)
 
 
-async def _moves_to(admin: Admin, name: str, factor: int) -> dict[int, PlannedMove]:
+async def _moves_to(admin: Admin, name: str, factor: int) -> dict[int, RequestedMove]:
     """By partition; also what an earlier call has planned, which may not have waited."""
     return {
-        one.partition: PlannedMove(name, one.partition, one.replicas, one.target)
+        one.partition: RequestedMove(name, one.partition, one.replicas, one.target)
         for one in await admin.moves()
         if one.topic == name and len(one.target) == factor
     }
 
 
-async def _wait(admin: Admin, planned: Sequence[PlannedMove], *, as_json: bool) -> int:
+async def _wait(admin: Admin, planned: Sequence[RequestedMove], *, as_json: bool) -> int:
     """A line for each, once it is known what becomes of it."""
 
-    def tell(one: PlannedMove, outcome: str) -> None:
+    def tell(one: RequestedMove, outcome: str) -> None:
         if as_json:
             write_json([_object(one, outcome)])
         else:
@@ -131,7 +131,7 @@ def _parse_brokers(text: str) -> tuple[int, ...]:
     return tuple(map(int, numbers))
 
 
-def _write_rows(planned: Sequence[PlannedMove], *, is_dry: bool = False) -> None:
+def _write_rows(planned: Sequence[RequestedMove], *, is_dry: bool = False) -> None:
     rows = [
         (one.partition, show_ids(one.replicas), show_ids(one.target), _told(one, is_dry=is_dry))
         for one in planned
@@ -139,23 +139,23 @@ def _write_rows(planned: Sequence[PlannedMove], *, is_dry: bool = False) -> None
     write_table(TITLES, rows)
 
 
-def _told(one: PlannedMove, *, is_dry: bool) -> str:
+def _told(one: RequestedMove, *, is_dry: bool) -> str:
     outcome = _outcome(one, is_dry=is_dry)
     return outcome if one.error is None else f"{outcome}: {one_line(one.error)}"
 
 
-def _outcome(one: PlannedMove, *, is_dry: bool = False) -> str:
+def _outcome(one: RequestedMove, *, is_dry: bool = False) -> str:
     if one.error is not None:
         return "failed"
     return "not planned" if is_dry else "planned"
 
 
-def _hint(planned: Sequence[PlannedMove]) -> None:
+def _hint(planned: Sequence[RequestedMove]) -> None:
     if any(one.error is None for one in planned):
         sys.stdout.write(as_called("`raftmq cluster moves` shows how far they are\n"))
 
 
-def _object(one: PlannedMove, outcome: str) -> Row:
+def _object(one: RequestedMove, outcome: str) -> Row:
     return {
         "name": one.topic,
         "partition": one.partition,
@@ -166,7 +166,7 @@ def _object(one: PlannedMove, outcome: str) -> Row:
     }
 
 
-def _exit_code(planned: Sequence[PlannedMove]) -> int:
+def _exit_code(planned: Sequence[RequestedMove]) -> int:
     """Of the worst error."""
     errors = [exit_code_of(one.error) for one in planned if one.error is not None]
     return max(errors, default=ExitCode.OK)

@@ -46,7 +46,7 @@ CancelOutcome: TypeAlias = Literal["cancelled", "not moving", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedMove:
+class RequestedMove:
     """What was asked for of one partition.
 
     Attributes:
@@ -112,7 +112,7 @@ class ReplicationChange:
 
     topic: str
     replication_factor: int
-    moves: tuple[PlannedMove, ...]
+    moves: tuple[RequestedMove, ...]
     warning: str
 
 
@@ -127,7 +127,7 @@ class MoveCalls:
 
     async def move_partitions(
         self, moves: Mapping[TopicPartition, Collection[int]]
-    ) -> tuple[PlannedMove, ...]:
+    ) -> tuple[RequestedMove, ...]:
         """Give partitions replicas on other brokers. Returns when the moves are planned; the
         cluster carries them out, a few at a time, and goes on when brokers or this program end:
         see `moves`.
@@ -249,7 +249,7 @@ async def _plan(
     *,
     is_dry: bool = False,
     deadline: float,
-) -> tuple[PlannedMove, ...]:
+) -> tuple[RequestedMove, ...]:
     places = {(name, number): (id_of(topics[name]), number) for name, number in wanted}
     asked = [] if is_dry else [WantedMove(*places[one], ids) for one, ids in wanted.items()]
     errors = await ask_changes(cluster, asked, deadline=deadline)
@@ -258,7 +258,7 @@ async def _plan(
         error = errors.get(places[name, number])
         replicas = topics[name].partitions[number].replicas
         told = None if error is None else error.at(name, number)
-        planned.append(PlannedMove(name, number, replicas, target, told))
+        planned.append(RequestedMove(name, number, replicas, target, told))
     return tuple(planned)
 
 
