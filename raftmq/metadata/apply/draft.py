@@ -179,11 +179,10 @@ class Draft:
     def _note_move(
         self, key: PartitionId, before: PartitionState | None, after: PartitionState | None
     ) -> None:
-        was, moves = (state is not None and state.is_moving for state in (before, after))
         moving = self._image.moving
-        if after is not None and moves:
+        if after is not None and after.is_moving:
             self._image = self._image._replace(moving=moving.set(key, after.adding))
-        elif was:
+        elif before is not None and before.is_moving:
             self._image = self._image._replace(moving=moving.delete(key))
 
     # Plans of moves
