@@ -16,6 +16,7 @@ from raftmq.metadata.election import min_isr_of
 from raftmq.metadata.image import (
     DELETED_TOPICS_MAX,
     MEMBERS_MAX,
+    MOVES_MAX,
     PRODUCER_ID_MAX,
     RECENT_COMMANDS_MAX,
     SLOT_COUNT,
@@ -59,6 +60,7 @@ def check(image: MetadataImage) -> None:
     _check_topics(image)
     _check_hosted(image)
     _check_tallies(image)
+    _check_moves(image)
     for key, partition in image.partitions.items():
         _check_partition(key, partition)
         _check_eligible(image, key, partition)
@@ -110,6 +112,21 @@ def _check_tallies(image: MetadataImage) -> None:
         counted.add(partition, trusts_page_cache=trusts)
     expected = counted.added_to(MetadataImage().tallies)
     assert image.tallies == expected, f"tallies {image.tallies} instead of {expected}"
+
+
+def _check_moves(image: MetadataImage) -> None:
+    """Invariants 8 and 9."""
+    moving = {key: it.adding for key, it in image.partitions.items() if it.adding or it.removing}
+    assert dict(image.moving.items()) == moving, "moving mirrors the partitions"
+    assert len(image.moves) <= MOVES_MAX, "too many moves are planned"
+    for key, plan in image.moves.items():
+        assert key in image.partitions, f"{key} is planned to move, and not there"
+        target = image.partitions[key].target
+        assert plan.replicas != target, f"{key} is becoming {target} in any case"
+        assert set(plan.replicas) <= set(image.brokers), f"{key}: {plan} names a stranger"
+        assert plan.planned_at <= image.version, f"{key}: {plan} is of the future"
+    versions = [plan.planned_at for plan in image.moves.values()]
+    assert len(set(versions)) == len(versions), "two plans have one place in the line"
 
 
 def _check_partition(key: PartitionId, partition: PartitionState) -> None:
@@ -326,6 +343,7 @@ def _check_changes(before: MetadataImage, after: MetadataImage) -> None:
             (ChangeKind.SLOT, *slots),
             (ChangeKind.GROUP, before.groups, after.groups),
             (ChangeKind.OFFSETS, before.offsets, after.offsets),
+            (ChangeKind.MOVE, before.moves, after.moves),
         )
         for key in _different(old, new)
     }

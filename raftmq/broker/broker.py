@@ -45,6 +45,7 @@ from raftmq.broker.requests.elections import ElectionRequests
 from raftmq.broker.requests.fetch import FetchRequests, ReplicaFetchRequests
 from raftmq.broker.requests.fetch_sessions import FetchPurgatory
 from raftmq.broker.requests.metadata import MetadataRequests, TopicDescriptions
+from raftmq.broker.requests.moves import MoveRequests
 from raftmq.broker.requests.offsets import (
     ListOffsetsRequests,
     LogDescriptions,
@@ -389,6 +390,7 @@ class Broker:
         yield TopicRequests(changes, self._host.random, voters=self.settings.voters)
         yield TopicConfigRequests(changes)
         yield ElectionRequests(changes, self._host.random)
+        yield MoveRequests(changes, voters=self.settings.voters)
         yield self._transactions
         yield MemberRequests(self._coordinator, self._host.random, voters=self.settings.voters)
         yield OffsetRequests(self._coordinator)

@@ -26,7 +26,7 @@ FORMAT_VERSION = 1  # of `Envelope`; raised only if older nodes must not read pa
 NO_BROKER = -1
 # None, or any, as the comment of the field says.
 NO_EPOCH = -1
-NO_VERSION = -1  # of a transaction: the program gives it none
+NO_VERSION = -1  # of a transaction: the program gives it none; of a plan: there is none
 NO_OFFSET = -1  # nothing is committed; expected of a commit: that it is so
 
 
@@ -185,7 +185,7 @@ class BeginControlledShutdown(Command, frozen=True, tag=4):
 
 
 class UnregisterBroker(Command, frozen=True, tag=5):
-    """Forget a broker that is gone for good. Refused while it hosts replicas."""
+    """Forget a broker that is gone for good. Refused while it hosts replicas, or a plan says so."""
 
     broker_id: int
     broker_epoch: int
@@ -254,12 +254,16 @@ class AlterPartition(Command, frozen=True, tag=12):
 
 
 class ReassignPartition(Command, frozen=True, tag=13):
-    """Move a partition to `replicas`; None cancels the reassignment in progress."""
+    """Move a partition to `replicas`; None cancels the reassignment in progress. The plan that it
+    carries out goes in the same command; a plan for other replicas is a later wish, and stays.
+    """
 
     topic_id: bytes
     partition: int
     partition_epoch: int
     replicas: tuple[int, ...] | None
+    # The plan that the controller starts: only while it stands. From FeatureLevel.MOVES on
+    planned_at: int = NO_VERSION
 
 
 class ElectLeader(Command, frozen=True, tag=14):

@@ -14,6 +14,9 @@ Invariants (asserted after every command of the simulations by `tests.metadata_i
   6. `deleted_topics` holds each id once, and none of an existing topic.
   7. `transaction_ids` holds exactly the producer ids of `TransactionState.producer_ids`, all of
      which are below `next_producer_id`.
+  8. `moving` holds exactly the partitions with a reassignment in progress.
+  9. `moves` holds plans of partitions that exist, for brokers that are registered, and none for
+     the replicas that its partition has, or is becoming, in any case.
 """
 
 from __future__ import annotations
@@ -49,6 +52,8 @@ DELETED_TOPICS_MAX = 10_000
 # Results kept of each broker's current epoch: a retry within the last 1,024 commands gets its first
 # result again, an older one is refused. They stand in every snapshot, so they are bounded.
 RECENT_COMMANDS_MAX = 1024
+# Plans of moves that wait: they stand in every snapshot, and the controller goes through them.
+MOVES_MAX = 10_000
 PRODUCER_ID_MAX = NAMED_FIRST - 1  # from NAMED_FIRST (2^62) on: ids derived from producer names
 
 
@@ -106,6 +111,31 @@ class PartitionState(Value, frozen=True):
     last_known_eligible: tuple[int, ...] = ()
     recovery_state: RecoveryState = RecoveryState.RECOVERED  # else: elected uncleanly
     log_start_offset: int = 0  # records before it were deleted on request; only rises
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a reassignment is in progress."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas after the reassignment; the present ones, if none is in progress."""
+        return tuple(b for b in self.replicas if b not in self.removing)
+
+    @property
+    def original(self) -> tuple[int, ...]:
+        """The replicas before the reassignment."""
+        return tuple(b for b in self.replicas if b not in self.adding)
+
+
+class PlannedMove(Value, frozen=True):
+    """Replicas that a partition is to have once its turn comes (decision 0044).
+
+    `planned_at`: the version at which it was planned; plans have their turn in this order.
+    """
+
+    replicas: tuple[int, ...]  # preferred leader first
+    planned_at: int
 
 
 class SlotState(Value, frozen=True):
@@ -249,6 +279,7 @@ class ChangeKind(IntFlag):
     TRANSACTION = 256
     # The same of blocks of members.
     TRANSACTION_BLOCK = 512
+    MOVE = 1024  # plans; a reassignment in progress is a change of its PARTITION
 
 
 class TouchedKey(NamedTuple):
@@ -271,6 +302,9 @@ class MetadataImage(NamedTuple):
     partitions: Map[PartitionId, PartitionState] = Map()
     hosted: Map[int, Map[PartitionId, None]] = Map()  # derived: invariant 1
     tallies: Map[int, Tally] = Map()  # derived: invariant 5
+    moves: Map[PartitionId, PlannedMove] = Map()  # that wait; at most MOVES_MAX
+    # Which replicas each reassignment in progress adds; derived: invariant 8
+    moving: Map[PartitionId, tuple[int, ...]] = Map()
     groups: Map[str, GroupState] = Map()
     offsets: Map[str, Map[PartitionId, CommittedOffset]] = Map()
     transactions: Map[str, TransactionState] = Map()

@@ -19,6 +19,7 @@ from raftmq.metadata.image import (
     CommittedOffset,
     GroupState,
     PartitionState,
+    PlannedMove,
     SlotState,
     TopicState,
     TransactionState,
@@ -54,6 +55,7 @@ class Header(FormatVersion, frozen=True):
     groups_with_offsets: int
     origins: int
     transactions: int = 0
+    moves: int = 0
 
 
 class PartitionsRow(Value, frozen=True):
@@ -95,6 +97,12 @@ class ResultRow(Value, frozen=True):
 class TransactionRow(Value, frozen=True):
     transaction_id: str
     state: TransactionState
+
+
+class PlanRow(Value, frozen=True):
+    topic_id: bytes
+    partition: int
+    plan: PlannedMove
 
 
 class Section(Value, frozen=True, tag_field="kind"):
@@ -145,6 +153,12 @@ class TransactionsSection(Section, frozen=True, tag=9):
     rows: tuple[TransactionRow, ...]
 
 
+class PlansSection(Section, frozen=True, tag=10):
+    """From FeatureLevel.MOVES on: below it there are no plans, and so there is no such section."""
+
+    rows: tuple[PlanRow, ...]
+
+
 AnySection: TypeAlias = (
     BrokersSection
     | TopicsSection
@@ -155,6 +169,7 @@ AnySection: TypeAlias = (
     | ResultsSection
     | EndSection
     | TransactionsSection
+    | PlansSection
 )
 
 _encoder = msgspec.msgpack.Encoder()

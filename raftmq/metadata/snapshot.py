@@ -1,10 +1,10 @@
 """Encodes a metadata image as snapshot slices, and decodes it, checking all counts.
 
-Owns what a snapshot contains: `hosted`, `tallies`, `topic_ids` and `transaction_ids` are derived
-and rebuilt, and `changes` is empty in a decoded image. Each slice is one step of a generator and
-takes about a millisecond, since the encoding worker thread holds the GIL, and so the event loop,
-meanwhile. Must not trust its input: bytes that do not decode, or counts that do not match, are
-CorruptJournal.
+Owns what a snapshot contains: `hosted`, `tallies`, `moving`, `topic_ids` and `transaction_ids` are
+derived and rebuilt, and `changes` is empty in a decoded image. Each slice is one step of a
+generator and takes about a millisecond, since the encoding worker thread holds the GIL, and so the
+event loop, meanwhile. Must not trust its input: bytes that do not decode, or counts that do not
+match, are CorruptJournal.
 `image_format` owns the byte format.
 """
 
@@ -32,6 +32,8 @@ from raftmq.metadata.image_format import (
     OriginsSection,
     PartitionsRow,
     PartitionsSection,
+    PlanRow,
+    PlansSection,
     ResultRow,
     ResultsSection,
     TopicsSection,
@@ -70,6 +72,7 @@ def encode_image(image: MetadataImage) -> Iterator[bytes]:
     yield from pack(GroupsSection, (GroupRow(name, group) for name, group in image.groups.items()))
     yield from pack(OffsetsSection, _offset_rows(image))
     yield from pack(TransactionsSection, starmap(TransactionRow, image.transactions.items()))
+    yield from pack(PlansSection, (PlanRow(*key, plan) for key, plan in image.moves.items()))
     yield from pack(OriginsSection, _origin_rows(image))
     yield from pack(ResultsSection, _result_rows(image))
     yield from slices_of(
@@ -91,6 +94,7 @@ def _header_of(image: MetadataImage) -> Header:
         groups_with_offsets=len(image.offsets),
         origins=len(image.origins),
         transactions=len(image.transactions),
+        moves=len(image.moves),
     )
 
 
@@ -181,6 +185,8 @@ class _ImageReader:
         self._offsets = EMPTY_IMAGE.offsets.mutate()
         self._transactions = EMPTY_IMAGE.transactions.mutate()
         self._transaction_ids = EMPTY_IMAGE.transaction_ids.mutate()
+        self._moves = EMPTY_IMAGE.moves.mutate()
+        self._moving = EMPTY_IMAGE.moving.mutate()
         self._origins: dict[int, OriginRow] = {}
         self._results: dict[int, MapMutation[int, AnyResult]] = {}
         self._keys: dict[bytes, dict[int, PartitionId]] = {}  # by topic and number
@@ -202,10 +208,10 @@ class _ImageReader:
                 self._read_offsets(rows)
             case TransactionsSection(rows):
                 self._read_transactions(rows)
-            case OriginsSection(rows):
-                self._origins.update((row.origin, row) for row in rows)
-            case ResultsSection(rows):
-                self._read_results(rows)
+            case PlansSection(rows):
+                self._read_plans(rows)
+            case OriginsSection() | ResultsSection():
+                self._read_memory(section)
 
     def _read_partitions(self, row: PartitionsRow) -> None:
         topic = self._topics.get(row.topic_id)
@@ -221,6 +227,8 @@ class _ImageReader:
             key = keys[number] = PartitionId(topic.topic_id, number)
             self._share_broker_sets(state)
             partitions[key] = state
+            if state.is_moving:
+                self._moving[key] = state.adding
             self._tallying.add(state, trusts_page_cache=topic.trusts_page_cache)
             for broker_id in state.replicas:
                 self._hosted_by(broker_id)[key] = None
@@ -240,14 +248,15 @@ class _ImageReader:
         for group, its_rows in groupby(rows, lambda row: row.group):
             offsets = self._offsets.get(group, Map()).mutate()
             for row in its_rows:
-                keys = self._keys.setdefault(row.topic_id, {})
                 for found in row.offsets:
-                    number = found.partition
-                    key = keys.get(number)
-                    if key is None:
-                        key = keys[number] = PartitionId(row.topic_id, number)
-                    offsets[key] = found.committed
+                    offsets[self._key(row.topic_id, found.partition)] = found.committed
             self._offsets[group] = offsets.finish()
+
+    def _key(self, topic_id: bytes, number: int) -> PartitionId:
+        keys = self._keys.setdefault(topic_id, {})
+        if number not in keys:
+            keys[number] = PartitionId(topic_id, number)
+        return keys[number]
 
     def _read_transactions(self, rows: tuple[TransactionRow, ...]) -> None:
         for row in rows:
@@ -255,8 +264,18 @@ class _ImageReader:
             for producer_id in row.state.producer_ids():
                 self._transaction_ids[producer_id] = row.transaction_id
 
-    def _read_results(self, rows: tuple[ResultRow, ...]) -> None:
+    def _read_plans(self, rows: tuple[PlanRow, ...]) -> None:
         for row in rows:
+            key = self._key(row.topic_id, row.partition)
+            if key not in self._partitions:  # as in `_read_partitions`: not trusted
+                refuse(f"a move of {key.topic_id.hex()} {key.partition}, which is not there")
+            self._moves[key] = row.plan
+
+    def _read_memory(self, section: OriginsSection | ResultsSection) -> None:
+        if isinstance(section, OriginsSection):
+            self._origins.update((row.origin, row) for row in section.rows)
+            return
+        for row in section.rows:
             if row.origin not in self._results:
                 self._results[row.origin] = Map().mutate()
             self._results[row.origin][row.sequence] = row.result
@@ -274,6 +293,8 @@ class _ImageReader:
             partitions=self._partitions.finish(),
             hosted=Map({broker: keys.finish() for broker, keys in self._hosted.items()}),
             tallies=self._tallying.added_to(EMPTY_IMAGE.tallies),
+            moves=self._moves.finish(),
+            moving=self._moving.finish(),
             groups=self._groups.finish(),
             offsets=self._offsets.finish(),
             transactions=self._transactions.finish(),
@@ -307,6 +328,7 @@ def _check_counts(image: MetadataImage, header: Header, end: EndSection) -> None
         "groups with offsets": (len(image.offsets), header.groups_with_offsets),
         "offsets": (_offset_count(image), end.offsets),
         "transactions": (len(image.transactions), header.transactions),
+        "moves": (len(image.moves), header.moves),
         "origins": (len(image.origins), header.origins),
         "results": (_result_count(image), end.results),
     }

@@ -26,6 +26,7 @@ from raftmq.metadata.commands import (
     AssignSlot,
     BeginControlledShutdown,
     BrokerRegistered,
+    CancelMove,
     CommitOffsets,
     CreateTopic,
     DeleteGroup,
@@ -41,6 +42,7 @@ from raftmq.metadata.commands import (
     Loss,
     OpenTransaction,
     PartitionId,
+    PlanMove,
     ProposedIsrMember,
     RaiseLogStart,
     ReassignPartition,
@@ -54,7 +56,7 @@ from raftmq.metadata.commands import (
     UnfenceBroker,
 )
 from raftmq.metadata.election import min_isr_of
-from raftmq.metadata.image import EMPTY_IMAGE, slot_of
+from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind, slot_of
 from raftmq.topic_config import parse_topic_config
 from tests.metadata_invariants import check, check_step
 from tests.unit.metadata.random_commands import TEXTS, RandomCommands
@@ -105,7 +107,7 @@ class World:
         self.committed: dict[PartitionId, list[int]] = {}
         self.epoch_starts: dict[PartitionId, int] = {}
         self.leading_as: dict[PartitionId, int] = {}  # broker epoch under which it was elected
-        self.records = self.incarnations = self.unclean = self.clean = 0
+        self.records = self.incarnations = self.unclean = self.clean = self.started = 0
         self.disk_epochs: dict[int, int] = {}  # what each broker wrote down
         for broker_id in range(BROKERS):
             self.register(broker_id, lost="whole")
@@ -125,7 +127,8 @@ class World:
         before = self.image
         result = self.metadata.say(command)
         for change in self.image.changes:
-            if isinstance(change.key, PartitionId):
+            if change.kind is ChangeKind.PARTITION:
+                assert isinstance(change.key, PartitionId)
                 self.follow(change.key, before.partitions.get(change.key))
         return result
 
@@ -338,6 +341,28 @@ class World:
         target = None if self.heads() else tuple(self.random.sample(range(BROKERS), count))
         self.say(ReassignPartition(key.topic_id, key.partition, state.partition_epoch, target))
 
+    def plan_move(self) -> None:
+        key, _ = self.some_partition()
+        target = tuple(self.random.sample(range(BROKERS), self.random.randint(1, 3)))
+        self.say(PlanMove(*key, target))
+
+    def start_moves(self) -> None:
+        """What a controller does without any limit; some of it comes twice, or too late."""
+        for key, plan in sorted(self.image.moves.items()):
+            if self.heads():
+                epoch = self.image.partitions[key].partition_epoch
+                start = ReassignPartition(*key, epoch, plan.replicas, plan.planned_at)
+                if self.random.random() < 0.2:
+                    self.say(CancelMove(*key) if self.heads() else PlanMove(*key, (0, 1)))
+                result = self.say(start)
+                self.started += not isinstance(result, Refused)
+
+    def cancel_move(self) -> None:
+        """Of a partition that moves, or is to, if there is one."""
+        key, _ = self.some_partition()
+        key = self.random.choice([*sorted(self.image.moves), *sorted(self.image.moving)] or [key])
+        self.say(CancelMove(*key))
+
     def elect(self) -> None:
         key, _ = self.some_partition()
         is_desperate = self.random.random() < 0.1
@@ -354,7 +379,8 @@ class World:
 
     def step(self) -> None:
         faults = (self.come_back, self.fence, self.stop, self.find_damage, self.fail_to_write)
-        wishes = (self.move, self.elect, self.configure, self.trim)
+        moves = (self.move, self.plan_move, self.start_moves, self.cancel_move)
+        wishes = (*moves, self.elect, self.configure, self.trim, self.trim)
         often = (self.work, self.work, self.propose, self.attend)
         self.random.choice((*often, *often, *often, *faults, *wishes))()
 
@@ -378,6 +404,7 @@ def test_no_clean_election_loses_what_was_committed(seed: int) -> None:
     assert world.clean > partitions, "no election but the first of each partition"
     assert sum(map(len, world.committed.values())) > 5
     assert any(state.log_start_offset for state in world.image.partitions.values())
+    assert world.started, "no planned move has begun"
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -207,5 +207,7 @@ class SimulatedBroker:
         """Whether it is to be in sync: followers fall behind and catch up by chance."""
         if member == self.broker_id:
             return True
-        chance = 1.0 if self._world.is_calm else 0.95 if member in partition.isr else 0.4
+        # A new replica copies for a while.
+        slow = 0.15 if member in partition.adding else 0.4
+        chance = 1.0 if self._world.is_calm else 0.95 if member in partition.isr else slow
         return self._view.is_active(member) and self._random.random() < chance

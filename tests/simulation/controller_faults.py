@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 from raftmq.errors import InvalidReplicationFactor
 from raftmq.metadata.commands import (
     AlterTopicConfig,
+    CancelMove,
     DeleteTopic,
     ElectLeader,
+    FeatureLevel,
     PartitionId,
+    PlanMove,
     ReassignPartition,
 )
 from raftmq.metadata.placement import creation, growth, hosts_of, place
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from tests.simulation.controller_world import World
 
 TOPICS_MAX = 6  # of a world, so that brokers have several roles each
+PLANS_MAX = 8  # at once: more than may be under way
 
 
 class ControllerNemesis:
@@ -155,6 +159,8 @@ class UserRequests:
             self.grow_topic,
             self.alter_topic,
             self.reassign,
+            self.plan_moves,
+            self.cancel_moves,
             self.elect_preferred,
         )
 
@@ -226,12 +232,33 @@ class UserRequests:
         image = self._world.image
         if not image.partitions:
             return
-        key = self._random.choice(sorted(image.partitions))
-        brokers = sorted(image.brokers)
-        wanted = self._random.randint(1, min(3, len(brokers)))
-        replicas = tuple(self._random.sample(brokers, wanted))
+        keys = sorted(image.moves) if self._random.random() < 0.5 else []  # planned otherwise
+        key = self._random.choice(keys or sorted(image.partitions))
         epoch = image.partitions[key].partition_epoch
-        self._world.propose(ReassignPartition(*key, epoch, replicas))
+        self._world.propose(ReassignPartition(*key, epoch, self._replicas()))
+
+    def _replicas(self) -> tuple[int, ...]:
+        brokers = sorted(self._world.image.brokers)
+        return tuple(self._random.sample(brokers, self._random.randint(1, min(3, len(brokers)))))
+
+    def plan_moves(self) -> None:
+        """As the request does, nothing before all know moves."""
+        image = self._world.image
+        if image.feature_level >= FeatureLevel.MOVES:
+            keys = sorted(image.partitions)
+            count = min(len(keys), self._random.randint(1, PLANS_MAX))
+            for key in self._random.sample(keys, count):
+                self._world.propose(PlanMove(*key, self._replicas()))
+            if self._random.random() < 0.5:  # somebody thinks better of it, maybe at once
+                later = self._random.choice((0.2, 2.0))
+                self._world.after(self._random.uniform(0.0, later), self.cancel_moves)
+
+    def cancel_moves(self) -> None:
+        """Planned or under way."""
+        image = self._world.image
+        for key in sorted({*image.moves, *image.moving}):
+            if self._random.random() < 0.5:
+                self._world.propose(CancelMove(*key))
 
     def elect_preferred(self) -> None:
         image = self._world.image

@@ -41,6 +41,7 @@ from tests.simulation.controller_faults import (
     ControllerNemesis,
     UserRequests,
 )
+from tests.simulation.controller_moves import MovesJudge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,6 +74,7 @@ class World:
         self._controller: Controller | None = None
         self._proposed = 0  # by controllers
         self._heard: set[tuple[int, int]] = set()  # broker and epoch, by the one in office
+        self.moves = MovesJudge()
         self.controller_paused_until = 0.0
         self.brokers = [SimulatedBroker(self, number) for number in range(self._size())]
         self.users = UserRequests(self)
@@ -112,6 +114,7 @@ class World:
         self.commits[name] = self.commits.get(name, 0) + 1
         self.say(f"{version} {command} -> {result}")
         check_step(before, self.image)
+        self.moves.on_commit(before, command, self.image)
         # Most commands are about slots, which the step alone covers.
         if any(change.kind != ChangeKind.SLOT for change in self.image.changes):
             check(self.image)
@@ -139,6 +142,7 @@ class World:
             self._haunt(self._controller, self.now + self.random.uniform(0.0, 3.0))
         controller = self._controller = Controller(range(len(self.brokers)))
         self._heard.clear()
+        self.moves.on_office()
         self.say("a new controller")
         self.controller_paused_until = 0.0
         self._perform(controller, controller.on_office(now=self.now, image=self.image))
@@ -181,13 +185,16 @@ class World:
                 self._propose_for(controller, effect)
 
     def _propose_for(self, controller: Controller, effect: ProposeCommand) -> None:
+        command = effect.command
+
         def on_result(result: AnyResult | None) -> None:
             if self._controller is controller:
+                self.moves.on_result(command)
                 follows = controller.on_result(effect, result, now=self.now, image=self.image)
                 self._perform(controller, follows)
 
         self._proposed += 1
-        command = effect.command
+        self.moves.on_proposed(self.image, command)
         if isinstance(command, UnfenceBroker):
             key = (command.broker_id, command.broker_epoch)
             assert key in self._heard, f"broker {key[0]} would be unfenced, and was not heard of"
@@ -259,6 +266,7 @@ class World:
 
     def heal(self) -> None:
         self.say("healing")
+        self.users.plan_moves()  # what is planned now begins and ends
         self.is_calm = True
         for broker in self.brokers:
             broker.paused_until, broker.frozen_since = min(broker.paused_until, self.now), None
@@ -303,6 +311,8 @@ class World:
             assert partition.leader != NO_BROKER, f"{key} has no leader: {partition}"
             assert set(partition.isr) == set(partition.replicas), f"{key}: {partition}"
             assert partition.recovery_state is RecoveryState.RECOVERED, f"{key}: {partition}"
+        assert not image.moves, f"moves that have not begun: {image.moves}"
+        assert not image.moving, f"moves that have not ended: {image.moving}"
         owned = [sum(slot.broker_id == b for slot in image.slots) for b in image.brokers]
         assert sum(owned) == len(image.slots), "a slot without an active broker"
         assert max(owned) - min(owned) <= 1, f"slots are not spread evenly: {owned}"

@@ -40,9 +40,24 @@ def test_the_troubles_are_troubles() -> None:
         "CreateTopic",
         "AlterPartition",
         "AssignSlot",
+        "PlanMove",
+        "ReassignPartition",
     }
     assert world.commits["FenceBroker"] >= 3
     assert world.commits["ReviewPartitions"] >= 10
+
+
+def test_moves_begin_and_wait() -> None:
+    """Some of the worlds plan more than the limits allow at once, and take some of it back.
+
+    A10.2.
+    """
+    worlds = [World(seed) for seed in range(1, 5)]
+    for world in worlds:
+        world.play()
+    assert sum(world.moves.started for world in worlds) > 20
+    assert sum(world.moves.waited for world in worlds) > 10
+    assert any("CancelMove" in world.commits for world in worlds)
 
 
 def test_the_same_seed_is_the_same_world() -> None:

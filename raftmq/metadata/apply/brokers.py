@@ -208,6 +208,14 @@ def unregister_broker(draft: Draft, command: UnregisterBroker) -> AnyResult:
             ErrorCode.INVALID_REQUEST,
             f"broker {command.broker_id} hosts {len(hosted)} partitions: reassign them first",
         )
+    planned = sum(command.broker_id in plan.replicas for plan in draft.base.moves.values())
+    # Refused rather than forgotten: whoever planned them has not been told that they end.
+    if planned:
+        return Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"{planned} moves to broker {command.broker_id} are planned: cancel them first, or plan"
+            " others in their place",
+        )
     draft.remove_broker(command.broker_id)
     draft.release_slots(command.broker_id)
     return Done()

@@ -17,6 +17,7 @@ from raftmq.metadata.apply import (
     brokers,
     features,
     groups,
+    moves,
     partitions,
     producers,
     reviews,
@@ -65,6 +66,8 @@ RULES: dict[type[c.Command], Callable[[Draft, Any], c.AnyResult]] = {
     c.ForgetSettled: transactions.forget_settled,
     c.DeleteTransactions: transactions.delete_transactions,
     c.JoinTransactions: shared_transactions.join_transactions,
+    c.PlanMove: moves.plan_move,
+    c.CancelMove: moves.cancel_move,
 }
 _WITHOUT_RULE = {kind.__name__ for kind in {*get_args(c.AnyCommand)} ^ {*RULES}}
 assert not _WITHOUT_RULE, (

@@ -1,8 +1,9 @@
 """A mutable draft of the next metadata image, while one command is applied.
 
-Owns the bookkeeping of every change: which objects changed, the index of hosted partitions and the
-tallies of brokers (invariants 1 and 5 of `image`). The rules are in the other modules of `apply`;
-they read through the draft, so that a rule sees the earlier changes of the same command.
+Owns the bookkeeping of every change: which objects changed, the index of hosted partitions, the
+tallies of brokers and which partitions move (invariants 1, 5 and 8 of `image`). The rules are in
+the other modules of `apply`; they read through the draft, so that a rule sees the earlier changes
+of the same command.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         GroupState,
         MetadataImage,
         PartitionState,
+        PlannedMove,
         TopicState,
         TransactionState,
     )
@@ -128,14 +130,18 @@ class Draft:
         before = self.partition(key)
         self._host(key, () if before is None else before.replicas, state.replicas)
         self._tally(key, before, state)
+        self._note_move(key, before, state)
         self._open_partitions()[key] = state
         self._touch(ChangeKind.PARTITION, key)
 
     def remove_partition(self, key: PartitionId) -> None:
+        """With its plan, if it has one."""
         before = self.partition(key)
         assert before is not None, f"{key} is not there"
         self._host(key, before.replicas, ())
         self._tally(key, before, None)
+        self._note_move(key, before, None)
+        self.forget_plan(key)
         del self._open_partitions()[key]
         self._touch(ChangeKind.PARTITION, key)
 
@@ -169,6 +175,33 @@ class Draft:
             self._tallying.add(before, trusts_page_cache=trusts, times=-1)
         if after is not None:  # not a removed one
             self._tallying.add(after, trusts_page_cache=trusts)
+
+    def _note_move(
+        self, key: PartitionId, before: PartitionState | None, after: PartitionState | None
+    ) -> None:
+        moving = self._image.moving
+        if after is not None and after.is_moving:
+            self._image = self._image._replace(moving=moving.set(key, after.adding))
+        elif before is not None and before.is_moving:
+            self._image = self._image._replace(moving=moving.delete(key))
+
+    # Plans of moves
+
+    @property
+    def plan_count(self) -> int:
+        return len(self._image.moves)
+
+    def plan(self, key: PartitionId) -> PlannedMove | None:
+        return self._image.moves.get(key)
+
+    def put_plan(self, key: PartitionId, plan: PlannedMove) -> None:
+        self._image = self._image._replace(moves=self._image.moves.set(key, plan))
+        self._touch(ChangeKind.MOVE, key)
+
+    def forget_plan(self, key: PartitionId) -> None:
+        if key in self._image.moves:  # most partitions have none
+            self._image = self._image._replace(moves=self._image.moves.delete(key))
+            self._touch(ChangeKind.MOVE, key)
 
     # The rest
 

@@ -21,6 +21,7 @@ from raftmq.metadata.apply.reviews import loss_of, rules_of
 from raftmq.metadata.commands import (
     NO_BROKER,
     NO_EPOCH,
+    NO_VERSION,
     Done,
     ElectionKind,
     FeatureLevel,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
         ReassignPartition,
     )
     from raftmq.metadata.election import Rules
-    from raftmq.metadata.image import PartitionState
+    from raftmq.metadata.image import PartitionState, PlannedMove
 
 
 def found(draft: Draft, key: PartitionId) -> PartitionState | Refused:
@@ -223,13 +224,13 @@ def reassign_partition(draft: Draft, command: ReassignPartition) -> AnyResult:
     before = found(draft, key)
     if isinstance(before, Refused):
         return before
-    target = _original(before) if command.replicas is None else command.replicas
-    problem = _target_problem(draft, target)
+    target = before.original if command.replicas is None else command.replicas
+    problem = target_problem(draft, target)
     if problem:
         return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"replicas {list(target)}: {problem}")
-    if command.replicas == _target(before):  # a retry, or it has these replicas already
+    if command.replicas == before.target:  # a retry, or it has these replicas already
         return Done()
-    if command.replicas is None and not (before.adding or before.removing):
+    if command.replicas is None and not before.is_moving:
         return Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition does not move")
     if command.partition_epoch != before.partition_epoch:
         return Refused(
@@ -237,16 +238,26 @@ def reassign_partition(draft: Draft, command: ReassignPartition) -> AnyResult:
             f"partition epoch is {before.partition_epoch}, not {command.partition_epoch}:"
             " look at the partition again",
         )
-    return _start(draft, key, before, target)
+    if command.planned_at != NO_VERSION and not _stands(draft.plan(key), command):
+        return Refused(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"the plan of version {command.planned_at} was taken back, or another one took its"
+            " place: look at the partition again",
+        )
+    return begin_reassignment(draft, key, before, target)
 
 
-def _start(
+def _stands(plan: PlannedMove | None, command: ReassignPartition) -> bool:
+    return plan is not None and plan.planned_at == command.planned_at
+
+
+def begin_reassignment(
     draft: Draft, key: PartitionId, before: PartitionState, target: tuple[int, ...]
 ) -> AnyResult:
     """Begin a reassignment, or replace one in progress: what that one was adding is dropped now.
 
     Refused unless a replica that holds everything committed stays, and a leader, if there is or
-    could be one.
+    could be one. A plan for `target` is carried out by this, and forgotten.
     """
     dropped = [b for b in before.adding if b not in target]
     holders = _holders(draft, key, before)
@@ -261,6 +272,9 @@ def _start(
             f"none of the replicas but {dropped} is in sync and unfenced: wait for others",
         )
     _put(draft, key, after, rules)
+    plan = draft.plan(key)
+    if plan is not None and plan.replicas == target:
+        draft.forget_plan(key)
     return Done()
 
 
@@ -283,17 +297,7 @@ def _holders(draft: Draft, key: PartitionId, partition: PartitionState) -> list[
     return [*(partition.isr or partition.eligible or partition.last_known_eligible)]
 
 
-def _target(partition: PartitionState) -> tuple[int, ...]:
-    """The replicas after the reassignment; the present ones, if none is in progress."""
-    return _but(partition.replicas, partition.removing)
-
-
-def _original(partition: PartitionState) -> tuple[int, ...]:
-    """The replicas before the reassignment."""
-    return _but(partition.replicas, partition.adding)
-
-
-def _target_problem(draft: Draft, target: tuple[int, ...]) -> str:
+def target_problem(draft: Draft, target: tuple[int, ...]) -> str:
     unknown = [broker_id for broker_id in target if draft.broker(broker_id) is None]
     if not 1 <= len(target) <= REPLICAS_MAX:  # no replica, or more than allowed
         return f"between 1 and {REPLICAS_MAX} are allowed"
@@ -303,7 +307,7 @@ def _target_problem(draft: Draft, target: tuple[int, ...]) -> str:
 
 
 def _moving(partition: PartitionState, target: tuple[int, ...], rules: Rules) -> PartitionState:
-    original = _original(partition)
+    original = partition.original
     removing = _but(original, target)
     moving = replace(
         partition,
@@ -316,11 +320,11 @@ def _moving(partition: PartitionState, target: tuple[int, ...], rules: Rules) ->
 
 def _moved(partition: PartitionState, rules: Rules) -> PartitionState:
     """The partition with its reassignment completed, if all target replicas are in sync."""
-    target = _target(partition)
+    target = partition.target
     # A replica of an inactive broker is still in the ISR until its review, and does not count.
     is_complete = all(b in partition.isr and rules.is_active(b) for b in target)
     # The usual case: no reassignment, or still copying.
-    if not is_complete or not (partition.adding or partition.removing):
+    if not is_complete or not partition.is_moving:
         return partition
     settled = replace(partition, replicas=target, adding=(), removing=())
     return _on_its_replicas(settled, rules)

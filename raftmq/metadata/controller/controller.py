@@ -1,4 +1,4 @@
-"""The active controller: fences and unfences brokers, answers heartbeats, drives elections.
+"""The active controller: fences and unfences brokers, answers heartbeats, drives elections, moves.
 
 Owns one term of the quorum's leader (Kafka: QuorumController). It is a reconciliation loop: each
 tick compares the image and the sessions with what should be, so that a predecessor's unfinished
@@ -42,6 +42,7 @@ from raftmq.metadata.controller.elections import (
     Survey,
     assign_slots,
 )
+from raftmq.metadata.controller.moves import PlannedMoves
 from raftmq.metadata.controller.probes import Death, FrozenDisks, Probes, Versions
 from raftmq.metadata.image import Pending
 from raftmq.metadata.liveness import BrokerSessions
@@ -49,7 +50,7 @@ from raftmq.metadata.liveness import BrokerSessions
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from raftmq.metadata.commands import AnyResult
+    from raftmq.metadata.commands import AnyResult, PartitionId
     from raftmq.metadata.controller.effects import (
         Effect,
         ProbeBroker,
@@ -118,7 +119,7 @@ class Controller:
         self._voters, self._clock_difference_ms_max = voters, clock_difference_ms_max
         self._sessions, self._probes = BrokerSessions(), Probes()
         self._reviews, self._elections = Reviews(), Elections()
-        self._leaders = PreferredLeaders()
+        self._leaders, self._moves = PreferredLeaders(), PlannedMoves()
         self._survey: Survey | None = None  # a scan of all partitions in progress
         self._balances = False  # whether preferred leaders are elected when the survey is over
         self._frozen_disks, self._versions = FrozenDisks(), Versions()
@@ -252,6 +253,11 @@ class Controller:
             if election is None:  # none left, or the budget is used up
                 break
             yield election
+
+        def is_free(key: PartitionId) -> bool:
+            return self._under_way.is_free(("partition", key), now=now)
+
+        yield from self._moves.starts(image, looks, self._under_way.moves(), is_free, now=now)
 
     def _broker_command(
         self,

@@ -18,6 +18,7 @@ from raftmq.metadata.commands import (
     FenceBroker,
     FinishReview,
     PartitionId,
+    ReassignPartition,
     ReviewPartitions,
     SetFeatureLevel,
     UnfenceBroker,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 Proposal: TypeAlias = (
     FenceBroker | UnfenceBroker | BeginControlledShutdown | ReviewPartitions | FinishReview
-    | AssignSlot | ElectLeader | SetFeatureLevel
+    | AssignSlot | ElectLeader | SetFeatureLevel | ReassignPartition
 )  # fmt: skip
 
 
@@ -150,6 +151,9 @@ class InFlightProposals:
     def has_fence(self) -> bool:
         return any(isinstance(it, FenceBroker) for it in self._proposals.values())
 
+    def moves(self) -> list[ReassignPartition]:
+        return [it for it in self._proposals.values() if isinstance(it, ReassignPartition)]
+
     def elections(self) -> int:
         return sum(isinstance(it, ElectLeader) for it in self._proposals.values())
 
@@ -158,7 +162,7 @@ def subject_of(command: Proposal) -> Subject:
     match command:
         case AssignSlot():
             return "slot", command.slot
-        case ElectLeader():
+        case ElectLeader() | ReassignPartition():
             return "partition", PartitionId(command.topic_id, command.partition)
         case SetFeatureLevel():
             return "feature level", command.level

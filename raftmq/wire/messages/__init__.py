@@ -16,6 +16,7 @@ from raftmq.wire.messages import (
     groups,
     hello,
     metadata,
+    moves,
     offsets,
     produce,
     producers,
@@ -29,6 +30,6 @@ __all__ = ["FAMILIES", "REQUESTS"]
 
 # A module that is imported nowhere would leave its requests unknown.
 FAMILIES = (
-    cluster, configs, corruption, fetch, group_offsets, groups, hello, metadata, offsets, produce,
-    producers, replicate, scheduled, topics, transactions,
+    cluster, configs, corruption, fetch, group_offsets, groups, hello, metadata, moves, offsets,
+    produce, producers, replicate, scheduled, topics, transactions,
 )  # fmt: skip

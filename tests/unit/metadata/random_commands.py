@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec.inspect as kinds
 
-from raftmq.metadata.commands import AnyCommand, CommandId, ProposedIsrMember, SharedEnd
+from raftmq.metadata.commands import (
+    NO_VERSION,
+    AnyCommand,
+    CommandId,
+    ProposedIsrMember,
+    SharedEnd,
+)
 from raftmq.metadata.image import slot_of
 
 if TYPE_CHECKING:
@@ -166,6 +172,7 @@ class RandomCommands:
             "partition": key.partition,
             "leader_epoch": state.leader_epoch,
             "partition_epoch": state.partition_epoch,
+            "planned_at": self.random.choice((NO_VERSION, self._planned_at(key))),
             "expected_count": self.image.topics[key.topic_id].partition_count,
         }
         leader = self.image.brokers.get(state.leader)
@@ -175,6 +182,10 @@ class RandomCommands:
             epochs = {b: self.image.brokers[b].broker_epoch for b in (state.leader, *others)}
             found["isr"] = tuple(ProposedIsrMember(*pair) for pair in epochs.items())
         return found
+
+    def _planned_at(self, key: PartitionId) -> int:
+        plan = self.image.moves.get(key)
+        return NO_VERSION if plan is None else plan.planned_at
 
     def _value(self, kind: kinds.Type) -> Any:
         count = self.random.choice((0, 1, 1, 2, 3))

@@ -41,6 +41,7 @@ from raftmq.metadata.image import (
     OriginState,
     PartitionState,
     Pending,
+    PlannedMove,
     SlotState,
     TopicState,
     TransactionDecision,
@@ -203,6 +204,16 @@ def _some_partitions(random: Random) -> tuple[tuple[bytes, int], ...]:
     return tuple((random.randbytes(16), n) for n in range(random.choice([1, 2, 40])))
 
 
+def _put_plan(draft: Draft, random: Random) -> None:
+    """Or one less."""
+    keys = [key for key in sorted(draft.base.partitions) if draft.partition(key) is not None]
+    if keys and random.random() < 0.7:
+        replicas = _some(random, tuple(BROKERS))
+        draft.put_plan(random.choice(keys), PlannedMove(replicas, random.randint(0, 1 << 40)))
+    elif keys:
+        draft.forget_plan(random.choice(keys))
+
+
 def _raise_numbers(draft: Draft, random: Random) -> None:
     most = min(draft.next_producer_id << 8 | 1 << 20, PRODUCER_ID_MAX)
     draft.set_next_producer_id(random.randint(draft.next_producer_id, most))
@@ -228,6 +239,7 @@ STEPS = (
     _put_offsets,
     _put_slot,
     _put_transaction,
+    _put_plan,
     _raise_numbers,
 )
 RESULTS: tuple[AnyResult, ...] = (

@@ -275,7 +275,7 @@ def test_mutated_commands_never_raise(seed: int) -> None:
     """Commands with one to three bytes changed, cut or put in: many still decode."""
     random, image = Random(seed), populated()
     draw, accepted = RandomCommands(random, image), 0
-    for _ in range(400):
+    for _ in range(600):
         data = bytearray(encode(Envelope(FORMAT_VERSION, draw.any(), draw.command_id())))
         for _ in range(random.randint(1, 3)):
             at = random.randrange(len(data))

@@ -20,9 +20,15 @@ from raftmq.metadata.image import (
     GroupState,
     MetadataImage,
     PartitionState,
+    PlannedMove,
     TopicState,
 )
-from raftmq.metadata.image_format import FORMAT_VERSION, SECTION_BYTES_AIM, SLICE_BYTES_MAX
+from raftmq.metadata.image_format import (
+    FORMAT_VERSION,
+    SECTION_BYTES_AIM,
+    SLICE_BYTES_MAX,
+    PlansSection,
+)
 from raftmq.metadata.snapshot import decode_image, encode_image
 from tests.unit.metadata.random_images import random_image
 
@@ -141,6 +147,22 @@ def test_fields_of_an_earlier_version_are_enough() -> None:
     assert decode_image(slices_of(parts)) == image._replace(changes=())
 
 
+def test_without_plans_there_is_nothing_that_an_earlier_version_does_not_know() -> None:
+    """A node that knows no moves reads what one that does has written, below their level.
+
+    A10.2.
+    """
+    image = image_of_one_topic()
+    tag = PlansSection.__struct_config__.tag
+    assert tag not in [part[0] for part in sections(image)[1:]]
+    header = sections(image)[0]
+    assert header.pop() == 0  # the count of plans, which stands last
+    assert decode_image(slices_of([header, *sections(image)[1:]])) == image._replace(changes=())
+    planned = image._replace(moves=Map({PartitionId(TOPIC, 1): PlannedMove((4,), 7)}))
+    assert tag in [part[0] for part in sections(planned)[1:]]
+    assert decode_image(encode_image(planned)) == planned._replace(changes=())
+
+
 def test_a_newer_format_is_refused_by_name() -> None:
     """Whatever follows the number of a newer format is not looked at."""
     with pytest.raises(CorruptJournal, match=f"format {FORMAT_VERSION + 1} is newer"):
@@ -193,6 +215,7 @@ def test_sections_that_do_not_belong() -> None:
         ([header, topics, partitions, end, end], "section 4 stands behind the end"),
         ([header, topics, partitions], "the end is missing"),
         ([header, partitions, topics, end], f"partitions of topic {TOPIC.hex()}"),
+        ([header, topics, [10, [[TOPIC, 1, [[4], 7]]]], end], f"a move of {TOPIC.hex()} 1, which"),
         ([header, topics, partitions, partitions, end], "partition 0 of topic orders"),
         ([header, topics, [3, [[TOPIC, 1, partitions[1][0][2]]]], end], "has 3 partitions, not 1"),
     ]

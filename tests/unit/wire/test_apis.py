@@ -29,6 +29,7 @@ NUMBERS = {
     "DeleteRecords": 21, "InitProducerId": 22, "DeleteGroups": 42, "OffsetDelete": 47,
     "OffsetForLeaderEpoch": 23, "DescribeConfigs": 32, "DescribeLogs": 35, "CreatePartitions": 37,
     "ElectLeaders": 43, "AlterConfigs": 44, "DescribeCluster": 60, "DescribeTopics": 75,
+    "MovePartitions": 45, "ListMoves": 46,
     "Ping": 1000,
     "ReplicaFetch": 1001, "ReplicaProgress": 1002, "Propose": 1003, "BrokerHeartbeat": 1004,
     "ReadBarrier": 1005, "FenceProducer": 1006, "ReportCorruption": 1007, "DescribeDamage": 1008,
