@@ -199,17 +199,30 @@ def test_only_the_registered_incarnation_joins() -> None:
 
 def test_who_keeps_up_holds_the_high_watermark_back() -> None:
     """Otherwise a busy leader would always be ahead of who wants to join."""
-    leader = a_leader(an_assignment(1))
-    refused = proposed(follow(leader, 3, 0))
+    leader = a_leader(an_assignment(1), end=2, high_watermark=2)
+    refused = proposed(follow(leader, 3, 2))
     leader.on_proposal_refused(refused)
     assert write(leader, 4) == []
-    assert leader.high_watermark == 0
+    assert leader.high_watermark == 2
+
+
+def test_who_says_nothing_is_not_waited_for() -> None:
+    """The process before it was level a moment ago; this one copies (decision 0044).
+
+    A10.2.
+    """
+    epochs = dict(EPOCHS)
+    leader = a_leader(an_assignment(1), end=2, high_watermark=2, epochs=epochs)
+    leader.on_proposal_refused(proposed(follow(leader, 3, 2)))
+    write(leader, 4)
+    epochs[3] = 203
+    assert leader.on_fetch(3, 203, 1, now=1.0) == [HighWatermarkRose(4)]
 
 
 def test_silence_ends_the_wait_for_who_was_about_to_join() -> None:
     """It fell silent, and nothing else happens: the tick raises the high watermark."""
-    leader = a_leader(an_assignment(1))
-    leader.on_proposal_refused(proposed(follow(leader, 3, 0)))
+    leader = a_leader(an_assignment(1), end=2, high_watermark=2)
+    leader.on_proposal_refused(proposed(follow(leader, 3, 2)))
     write(leader, 4)
     assert leader.on_tick(LAG_SECONDS_MAX + 1) == [HighWatermarkRose(4)]
 
