@@ -199,11 +199,11 @@ def test_only_the_registered_incarnation_joins() -> None:
 
 def test_who_keeps_up_holds_the_high_watermark_back() -> None:
     """Otherwise a busy leader would always be ahead of who wants to join."""
-    leader = a_leader(an_assignment(1), end=2, high_watermark=2)
-    refused = proposed(follow(leader, 3, 2))
+    leader = a_leader(an_assignment(1))
+    refused = proposed(follow(leader, 3, 0))
     leader.on_proposal_refused(refused)
     assert write(leader, 4) == []
-    assert leader.high_watermark == 2
+    assert leader.high_watermark == 0
 
 
 def test_who_says_nothing_is_not_waited_for() -> None:
@@ -221,8 +221,8 @@ def test_who_says_nothing_is_not_waited_for() -> None:
 
 def test_silence_ends_the_wait_for_who_was_about_to_join() -> None:
     """It fell silent, and nothing else happens: the tick raises the high watermark."""
-    leader = a_leader(an_assignment(1), end=2, high_watermark=2)
-    leader.on_proposal_refused(proposed(follow(leader, 3, 2)))
+    leader = a_leader(an_assignment(1))
+    leader.on_proposal_refused(proposed(follow(leader, 3, 0)))
     write(leader, 4)
     assert leader.on_tick(LAG_SECONDS_MAX + 1) == [HighWatermarkRose(4)]
 
