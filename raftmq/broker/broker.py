@@ -37,8 +37,9 @@ from raftmq.broker.lifetime import (
 )
 from raftmq.broker.meta import open_meta
 from raftmq.broker.metadata_changes import MetadataChanges
+from raftmq.broker.replication.copy_budget import CopyBudget
+from raftmq.broker.replication.fetchers import Fetchers
 from raftmq.broker.replication.isr_proposals import IsrProposals
-from raftmq.broker.replication.leader_fetcher import Fetchers
 from raftmq.broker.replication.replica_repair import DamageReports
 from raftmq.broker.replication.replicas import HighWatermarks, Replicas
 from raftmq.broker.requests.elections import ElectionRequests
@@ -223,6 +224,7 @@ class Broker:
         on_left = self.office.on_connection_reset
         connector = TrioConnector(host.network, self._hello)
         self._peers = Peers(connector, random=host.random, on_left=on_left)
+        self._copy_peers = Peers(connector, random=host.random)
         self._link = ControllerLink(
             node_id, quorum, self._peers, beat_here=self.office.on_heartbeat
         )
@@ -234,9 +236,7 @@ class Broker:
             random=host.random,
             sequences=command_numbers,
         )
-        self._fetchers = Fetchers(
-            node_id, self._peers, broker_epoch=self._epoch.get, random=host.random
-        )
+        self._fetchers = self._make_fetchers()
         self._changes = MetadataChanges(quorum, self._link)
         self._damage_reports = DamageReports(
             node_id,
@@ -267,6 +267,16 @@ class Broker:
             on_batch=self._waiting_fetches.on_batch,
             on_left=on_left,
             **host.rpc_arguments(),
+        )
+
+    def _make_fetchers(self) -> Fetchers:
+        return Fetchers(
+            self.settings.node_id,
+            self._peers,
+            broker_epoch=self._epoch.get,
+            random=self._host.random,
+            copy_peers=self._copy_peers,
+            copy_budget=CopyBudget(self.settings.reassignment_bytes_per_second),
         )
 
     def _make_replicas(self, high_watermarks: HighWatermarks) -> Replicas:
@@ -438,10 +448,11 @@ class Broker:
         registration (`lifetime`) makes this broker known only once it listens.
         """
         async with trio.open_nursery() as nursery:
-            await nursery.start(self._peers.run)  # ready to dial before any task sends a request
+            for peers in (self._peers, self._copy_peers):
+                await nursery.start(peers.run)  # ready to dial before any task sends a request
+                nursery.start_soon(follow_addresses, self.settings.node_id, self.quorum, peers)
             # Handlers need it from the first fetch on.
             await nursery.start(self._waiting_fetches.run)
-            nursery.start_soon(follow_addresses, self.settings.node_id, self.quorum, self._peers)
             for listener in self.settings.listeners:
                 # Bound before the next one, so that a port in use stops the start.
                 await nursery.start(self._listen, listener)

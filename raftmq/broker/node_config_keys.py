@@ -29,6 +29,8 @@ MILLISECONDS_MAX = (1 << 31) - 1  # requests carry them as signed 32-bit integer
 OFFSETS_RETENTION_MS_MAX = 100 * 365 * 86_400_000  # a century: for ever, without overflow
 CONNECTIONS_MOST = 1_000_000  # catches typing errors; the process has fewer descriptors anyhow
 UNHANDLED_BYTES_MOST = 1 << 40  # 1 TiB: catches typing errors
+REASSIGNMENT_BYTES_MOST = 1 << 40  # 1 TiB/s: catches typing errors
+REASSIGNMENT_BYTES_PER_SECOND = 50_000_000  # leaves most of a 1 Gbit/s network to producers
 TRANSACTION_TIMEOUT_MS_MIN = 1_000  # of one: shorter, an election would abort transactions
 TRANSACTION_TIMEOUT_MS_MAX = 900_000  # a quarter of an hour that one may hold up readers
 RULES = GroupSettings()  # the defaults of the group keys
@@ -213,6 +215,14 @@ TRANSACTION_TIMEOUT_MAX = NodeKey(
     default=str(TRANSACTION_TIMEOUT_MS_MAX),
     minimum=TRANSACTION_TIMEOUT_MS_MIN,
 )
+REASSIGNMENT_RATE = NodeKey(
+    "reassignment.bytes_per_second",
+    Kind.NUMBER,
+    "How fast this node copies replicas that are added to it, all together; 0: as fast as it can."
+    " Replicas in sync, and the acknowledgements that wait for them, are not slowed down by it.",
+    REASSIGNMENT_BYTES_MOST,
+    default=str(REASSIGNMENT_BYTES_PER_SECOND),
+)
 CONNECTIONS_MAX = NodeKey(
     "limits.connections_max",
     Kind.NUMBER,
@@ -274,6 +284,7 @@ NODE_KEYS = (
     ADVERTISED,
     *GROUP_KEYS,
     TRANSACTION_TIMEOUT_MAX,
+    REASSIGNMENT_RATE,
     *LIMIT_KEYS,
     *LOG_KEYS,
 )

@@ -34,6 +34,8 @@ from raftmq.broker.node_config_keys import (
     NODE_KEYS,
     OFFSETS_RETENTION,
     RACK,
+    REASSIGNMENT_BYTES_PER_SECOND,
+    REASSIGNMENT_RATE,
     REBALANCE_DELAY,
     REPLACE,
     SESSION_TIMEOUT_MAX,
@@ -71,7 +73,8 @@ if TYPE_CHECKING:
 # is in `node_config_keys`, whether values fit together in the checks below. Reads no file.
 
 
-OPTIONAL = ("groups", "transactions", "limits", "log")  # sections in which every key has a default
+# Sections in which every key has a default.
+OPTIONAL = ("groups", "transactions", "reassignment", "limits", "log")
 
 
 class SettingOrigin(NamedTuple):
@@ -420,6 +423,7 @@ class BrokerSettings:
     timing: of the quorum; tests shorten it, the settings file cannot.
     groups: limits of consumer groups.
     transaction_timeout_ms_max: the longest that a producer may ask for.
+    reassignment_bytes_per_second: how fast replicas that are added are copied; 0: no limit.
     is_replacement: with an empty directory, take the place of a voter whose disk is lost for
         good (decision 0028).
     limits: of its connections.
@@ -435,6 +439,7 @@ class BrokerSettings:
     timing: Timing = field(default_factory=Timing)
     groups: CoordinatorSettings = field(default_factory=CoordinatorSettings)
     transaction_timeout_ms_max: int = TRANSACTION_TIMEOUT_MS_MAX
+    reassignment_bytes_per_second: int = REASSIGNMENT_BYTES_PER_SECOND
     clock_difference_ms_max: int = DIFFERENCE_MS_MAX
     is_replacement: bool = False
     limits: RpcLimits = field(default_factory=RpcLimits)
@@ -504,6 +509,7 @@ def parse_settings(
     rules = {name: reader.optional(key) for name, key in _RULES.items()}
     retention_ms = reader.optional(OFFSETS_RETENTION)
     timeout_ms = reader.optional(TRANSACTION_TIMEOUT_MAX)
+    rate = reader.optional(REASSIGNMENT_RATE)
     limits = {key.last_name: reader.optional(key) for key in LIMIT_KEYS}
     log = LogSettings(**{key.last_name: reader.choice(key) for key in LOG_KEYS})
     is_replacement = reader.replace()
@@ -522,6 +528,7 @@ def parse_settings(
         listeners=tuple(map(_settings_of, listeners)),
         groups=CoordinatorSettings(GroupSettings(**rules), retention_ms),
         transaction_timeout_ms_max=timeout_ms,
+        reassignment_bytes_per_second=rate,
         is_replacement=is_replacement,
         clock_difference_ms_max=difference_ms or DIFFERENCE_MS_MAX,
         limits=RpcLimits(**limits),

@@ -467,7 +467,10 @@ class Leader:
         return progress.has_fetched and progress.broker_epoch == self._epoch_of(follower)
 
     def _is_about_to_join(self, follower: int) -> bool:
-        return self._may_join(follower) and not self._lags(follower)
+        # One that says nothing although there is something to hold copies, and is not waited for
+        # (decision 0044). That it does not lag proves nothing: the process before it did not.
+        has_said = self._progress[follower].held_offset > 0 or not self.high_watermark
+        return has_said and self._may_join(follower) and not self._lags(follower)
 
     def _shrink(self) -> list[LeaderEffect]:
         others = [member for member in self.assignment.isr if member != self.broker_id]

@@ -118,7 +118,7 @@ def _port_problem(port: str) -> str:
 # without bound. A connection holds at most `bytes_in_flight_max`, one frame and one read.
 
 
-BROKER_CONNECTIONS_MAX = 256  # on the listener for brokers: one or two from each
+BROKER_CONNECTIONS_MAX = 256  # on the listener for brokers: one to three from each
 # File descriptors of a process beside logs and client connections: listeners, connections of
 # brokers, the quorum with its observers and connections before Hello.
 OTHER_DESCRIPTORS = 640

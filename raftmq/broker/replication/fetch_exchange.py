@@ -1,4 +1,4 @@
-"""What fetching from leaders needs of the broker: connections, settings, and one fetch exchange.
+"""What fetching from leaders needs of the broker: connections, settings, lanes, and one exchange.
 
 Owns names, and no rule.
 """
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from raftmq.broker.replication.copy_budget import CopyBudget
+    from raftmq.broker.replication.followed_partition import FollowedPartition
     from raftmq.errors import RaftmqError
     from raftmq.rpc.peers import Peers
     from raftmq.rpc.reply import Answer
@@ -34,6 +36,17 @@ class FollowerIdentity(NamedTuple):
     peers: Peers
     random: Random
     settings: FetchSettings
+
+
+class CopyLane(NamedTuple):
+    """What a copy lane has beyond a usual fetcher (decision 0044).
+
+    Attributes:
+        on_over: called with each partition that goes on in the usual lane.
+    """
+
+    budget: CopyBudget
+    on_over: Callable[[FollowedPartition], None]
 
 
 class FetchExchange:

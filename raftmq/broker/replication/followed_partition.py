@@ -7,6 +7,7 @@ nothing about the log, which is the replica's own business.
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING
 
 from raftmq.errors import (
@@ -47,6 +48,8 @@ class FollowedPartition:
         asked_in: number of the request that named it last: answers to earlier ones are void.
         named_offset: the leader was asked for records from this offset on.
         told_held: the leader was told that everything before it is held.
+        goal: in a copy lane, the leader's high watermark as the last answer had it.
+        is_leaving: it leaves its copy lane once the request in flight is answered.
     """
 
     __slots__ = (
@@ -55,6 +58,8 @@ class FollowedPartition:
         "_fetch_offset",
         "_problem",
         "asked_in",
+        "goal",
+        "is_leaving",
         "key",
         "named_offset",
         "part",
@@ -66,8 +71,8 @@ class FollowedPartition:
     def __init__(self, key: PartitionKey, replica: Replica, part: Follower, random: Random) -> None:
         self.key, self.replica, self.part = key, replica, part
         self.token: int | None = None
-        self._adopts_start = False
-        self.asked_in = 0
+        self._adopts_start = self.is_leaving = False
+        self.asked_in, self.goal = 0, math.inf
         self._fetch_offset = self.named_offset = self.told_held = NOWHERE
         self._backoff, self._problem = Backoff(random, PAUSES), ""
 
@@ -116,6 +121,12 @@ class FollowedPartition:
         held = min(self.replica.log.held_end_offset, self.named_offset)
         # Only rising values: 0 is what the leader assumes anyway.
         return held if held > max(self.told_held, 0) else None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has nothing to do in a copy lane any more."""
+        is_level = self.replica.log.log_end_offset >= self.goal
+        return self.replica.follower is self.part and (is_level or self.is_leaving)
 
     # -- the leader's log start ------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""Follower fetching: one fetch session with each leader, for all replicas here that follow it.
+"""Follower fetching: one fetch session with each leader, for all replicas here that follow it, and
+one more, the copy lane, for those that are added and far behind.
 
 Owns the conversation: a session, and one request after the other. A request is a long poll at the
 leader; a partition with something new to ask meanwhile goes into a second request, for which the
@@ -7,7 +8,8 @@ reads the connection: the next request and the progress report leave together, b
 task has its turn (decision 0016). (Kafka: ReplicaFetcherThread)
 
 Invariants: a replica that fails, or whose log must be truncated, holds up no other. After a failure
-of the conversation no earlier answer counts, and a new session begins.
+of the conversation no earlier answer counts, and a new session begins. In a copy lane nobody says
+what it holds, and one request at a time is in flight, as the budget allows (decision 0044).
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.broker.replication.fetch_exchange import (
+    CopyLane,
     FetchExchange,
-    FetchSettings,
     FollowerIdentity,
 )
 from raftmq.broker.replication.followed_partition import NOWHERE, FollowedPartition
@@ -49,10 +51,9 @@ from raftmq.wire.messages.replicate import ReplicaFetch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
-    from random import Random
 
+    from raftmq.partition.follower import Follower
     from raftmq.partition.replica import Replica
-    from raftmq.rpc.peers import Peers
     from raftmq.rpc.reply import Answer
     from raftmq.wire.messages.fetch import PartitionFetched
     from raftmq.wire.messages.replicate import PartitionProgress
@@ -104,8 +105,11 @@ class LeaderFetcher:
     is_idle: no replica follows this leader, and the leader's session is up to date.
     """
 
-    def __init__(self, leader_id: int, myself: FollowerIdentity) -> None:
-        self._leader_id, self._myself = leader_id, myself
+    def __init__(
+        self, leader_id: int, myself: FollowerIdentity, lane: CopyLane | None = None
+    ) -> None:
+        self._leader_id, self._myself, self._lane = leader_id, myself, lane
+        self._turn_at: float | None = None  # of a copy lane: when its next request may leave
         self._followed: dict[PartitionKey, FollowedPartition] = {}
         # Every followed partition is due, open, or waits for a disk or a pause (in neither).
         self._due: dict[PartitionKey, None] = {}  # to be named in the next request
@@ -117,7 +121,9 @@ class LeaderFetcher:
         self._broker_epoch = -1
         self._numbers = count(1)
         self._sent: deque[FetchExchange] = deque()
-        self._reports = ProgressReports(myself.broker_id, leader_id, myself.peers)
+        self._reports = ProgressReports(
+            myself.broker_id, leader_id, myself.peers, is_silent=lane is not None
+        )
         self._backoff = Backoff(myself.random, myself.settings.pauses)
         self._problem = ""
         self._woken = trio.Event()
@@ -144,6 +150,16 @@ class LeaderFetcher:
         self._open.pop(key, None)
         self._followed[key] = FollowedPartition(key, replica, part, self._myself.random)
         self._ask_next(key)
+
+    def dismiss(self, key: PartitionKey, part: Follower) -> bool:
+        """Whether this is a copy lane with a request about it in flight, after whose answer it goes
+        over to the usual lane. Sooner, that request might overtake one of the usual lane, and the
+        leader would believe that the log was cut."""
+        followed = self._followed.get(key)
+        if self._lane is None or followed is None or followed.part is not part:
+            return False
+        followed.is_leaving = followed.token is not None
+        return followed.is_leaving
 
     def unfollow(self, key: PartitionKey) -> None:
         # It follows another leader, or was never followed here.
@@ -188,6 +204,7 @@ class LeaderFetcher:
                 problem = without_frames(error)
             self._requests.cancel_scope.cancel()
         self._requests = None
+        self._settle_turn(0)
         return problem
 
     async def _talk(self) -> None:
@@ -195,8 +212,9 @@ class LeaderFetcher:
             self._step()
             if self.is_idle:  # nothing to follow and nothing to tell the leader
                 return
-            # Until a replica has something to ask, an answer failed, or a backoff has ended.
-            with trio.move_on_at(self._backing_off.next_at):
+            # Until a replica has something to ask, an answer failed, a backoff has ended, or it is
+            # the turn of this lane.
+            with trio.move_on_at(min(self._backing_off.next_at, self._next_turn_at)):
                 await self._woken.wait()  # set by a partition, an answer's failure, or `unfollow`
             # By timeout it is unset: keep it, others may hold it.
             if self._woken.is_set():
@@ -213,6 +231,8 @@ class LeaderFetcher:
             self._take_answers()
             if len(self._backing_off):
                 self._wake_rested()
+            if self._lane is not None:
+                self._let_over(self._lane)
             # At most two requests in flight: see `_may_send`.
             while self._may_send() and self._send():
                 pass
@@ -230,7 +250,8 @@ class LeaderFetcher:
         except RaftmqError as error:  # raised in the reader's task: handed to the conversation
             self._failure = error
         # Only then is there something for the task itself; otherwise this step has done all.
-        if self._failure is not None or self.is_idle or len(self._backing_off):
+        is_timed = len(self._backing_off) or self._lane is not None
+        if self._failure is not None or self.is_idle or is_timed:
             self._woken.set()
 
     def _may_send(self) -> bool:
@@ -238,8 +259,9 @@ class LeaderFetcher:
         poll of the first one."""
         # Nothing in flight: an empty request keeps the long poll of the session open.
         if not self._sent:
-            return bool(self._due or self._open or self._forgotten)
-        return bool(self._due) and len(self._sent) == 1 and self._session_id != NO_SESSION
+            return self._has_turn() if self._due or self._open else bool(self._forgotten)
+        is_confirmed = self._session_id != NO_SESSION and self._lane is None
+        return bool(self._due) and len(self._sent) == 1 and is_confirmed
 
     def _send(self) -> bool:
         """False if there was nothing to ask after all."""
@@ -281,6 +303,36 @@ class LeaderFetcher:
     def _answer_seconds_max(self) -> float:
         return self._myself.settings.max_wait_ms / 1000 + ANSWER_SECONDS_MAX
 
+    # -- a copy lane -----------------------------------------------------------------------
+
+    def _has_turn(self) -> bool:
+        """Whether the budget allows a request now; always so in the usual lane."""
+        if self._lane is None:
+            return True
+        now = trio.current_time()
+        if self._turn_at is None:
+            self._turn_at = self._lane.budget.take_turn(now)
+        return self._turn_at <= now
+
+    @property
+    def _next_turn_at(self) -> float:
+        """Until when there is something to ask, and nothing but the turn is missing."""
+        is_waiting = bool(self._due or self._open) and not self._sent
+        return math.inf if self._turn_at is None or not is_waiting else self._turn_at
+
+    def _settle_turn(self, bytes_fetched: int) -> None:
+        if self._lane is not None and self._turn_at is not None:
+            self._lane.budget.settle(bytes_fetched)
+            self._turn_at = None
+
+    def _let_over(self, lane: CopyLane) -> None:
+        """To the usual lane: whoever has reached the leader's high watermark, or has to leave."""
+        for followed in [self._followed[key] for key in self._due]:
+            if followed.is_over:
+                lane.on_over(followed)
+
+    # -- a request -------------------------------------------------------------------------
+
     def _name(self, number: int) -> tuple[list[FetchPartition], list[FollowedPartition]]:
         named: list[FetchPartition] = []
         asked: list[FollowedPartition] = []
@@ -304,6 +356,9 @@ class LeaderFetcher:
         self, named: list[FetchPartition], held: tuple[PartitionProgress, ...]
     ) -> ReplicaFetch:
         settings, session_epoch = self._myself.settings, self._session_epoch
+        bytes_max = settings.bytes_max
+        if self._lane is not None:
+            bytes_max = min(bytes_max, self._lane.budget.chunk_bytes)
         self._session_epoch = following_epoch(session_epoch)
         forgotten = list(self._forgotten)[:NAMED_MAX]
         for key in forgotten:
@@ -313,7 +368,7 @@ class LeaderFetcher:
             self._broker_epoch,
             max_wait_ms=settings.max_wait_ms,
             bytes_min=1,  # the long poll ends with the first batch
-            bytes_max=settings.bytes_max,
+            bytes_max=bytes_max,
             # With a new session the old one is named, so that the leader can free it.
             session_id=self._session_id or self._left_session_id,
             session_epoch=session_epoch,
@@ -362,6 +417,7 @@ class LeaderFetcher:
             self._take_answer(exchange.number, exchange.outcome)
 
     def _take_answer(self, number: int, answer: Answer) -> None:
+        self._settle_turn(len(answer.payload))
         told, session_id = answer.body.partitions, answer.body.session_id
         pieces = split_payload([one.length for one in told], answer.payload)
         self._on_session(session_id)
@@ -393,6 +449,9 @@ class LeaderFetcher:
         3. divergence: truncate the log; 4. records, or only a newer high watermark.
         """
         replica, start = followed.replica, told.log_start_offset
+        if self._lane is not None:
+            is_good = told.error == ErrorCode.NONE and told.diverging is None
+            followed.goal = told.high_watermark if is_good else math.inf
         if told.error == ErrorCode.OFFSET_OUT_OF_RANGE:  # case 1
             self._start(followed, partial(replica.on_out_of_range, token, start))
         elif told.error != ErrorCode.NONE:  # case 2
@@ -462,8 +521,9 @@ class LeaderFetcher:
         # Unfollowed meanwhile, or another leader epoch began.
         if self._followed.get(followed.key) is not followed:
             return
-        # Without new records the session's offset still holds; with some it must be named.
-        if goes_on and followed.ask_on():
+        # Without new records the session's offset still holds; with some it must be named. Whoever
+        # has nothing to copy leaves a copy lane.
+        if goes_on and self._lane is None and followed.ask_on():
             self._open[followed.key] = None
         else:
             self._ask_next(followed.key)
@@ -485,78 +545,3 @@ class LeaderFetcher:
             # Still followed in that epoch, and not asked again in between.
             if self._followed.get(followed.key) is followed and followed.token is None:
                 self._due[followed.key] = None
-
-
-# -- Fetchers -------------------------------------------------------------------------------------
-# The follower side of replication: one task for each leader that replicas here follow.
-#
-# Owns which fetcher serves which partition. A task begins with the first replica that follows a
-# leader and ends with the last one. (Kafka: ReplicaFetcherManager)
-
-
-class Fetchers:
-    """Nothing is fetched before `run`."""
-
-    def __init__(
-        self,
-        broker_id: int,
-        peers: Peers,
-        *,
-        broker_epoch: Callable[[], int],
-        random: Random,
-        settings: FetchSettings | None = None,
-    ) -> None:
-        """`broker_epoch()`: of this broker's registration; read when a session is opened."""
-        self._myself = FollowerIdentity(
-            broker_id, broker_epoch, peers, random, settings or FetchSettings()
-        )
-        self._by_leader: dict[int, LeaderFetcher] = {}
-        self._by_key: dict[PartitionKey, LeaderFetcher] = {}
-        self._nursery: trio.Nursery | None = None
-
-    def follow(self, key: PartitionKey, replica: Replica) -> None:
-        """Fetch for it from its present leader; idempotent."""
-        part = replica.follower
-        assert part is not None, f"{replica.log.name} does not follow"
-        fetcher = self._by_leader.get(part.leader) or self._add(part.leader)
-        before = self._by_key.get(key)
-        # The leader changed: the old one forgets the partition in its session.
-        if before is not None and before is not fetcher:
-            before.unfollow(key)
-        self._by_key[key] = fetcher
-        fetcher.follow(key, replica)
-
-    def unfollow(self, key: PartitionKey) -> None:
-        fetcher = self._by_key.pop(key, None)
-        if fetcher is not None:
-            fetcher.unfollow(key)
-
-    def on_held(self, key: PartitionKey) -> None:
-        """It may hold more now (a flush has ended): report that to its leader."""
-        fetcher = self._by_key.get(key)
-        if fetcher is not None:
-            fetcher.on_held(key)
-
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled."""
-        try:
-            async with trio.open_nursery() as self._nursery:
-                for leader_id in self._by_leader:
-                    self._nursery.start_soon(self._fetch_from, leader_id)
-                task_status.started()
-                # Keeps the nursery open for leaders that are added later.
-                await trio.sleep_forever()
-        finally:
-            self._nursery = None
-
-    def _add(self, leader_id: int) -> LeaderFetcher:
-        fetcher = self._by_leader[leader_id] = LeaderFetcher(leader_id, self._myself)
-        if self._nursery is not None:  # before `run`, which starts the task
-            self._nursery.start_soon(self._fetch_from, leader_id)
-        return fetcher
-
-    async def _fetch_from(self, leader_id: int) -> None:
-        fetcher = self._by_leader[leader_id]
-        while not fetcher.is_idle:  # a replica may begin to follow while the task ends
-            await fetcher.run()
-        del self._by_leader[leader_id]

@@ -5,6 +5,7 @@ about to leave, or else a ReplicaProgress. Acknowledgements wait for it, so it i
 
 Invariant: nothing is reported about a partition before the fetch that asks for what comes after it
 on the same connection; the leader would not believe it, and it would not be reported again.
+Nothing at all is reported of replicas in a copy lane: a leader would wait for them (decision 0044).
 """
 
 from __future__ import annotations
@@ -35,8 +36,12 @@ class ProgressReports:
         is_held_back: the present step calls `tell` at its end, so no task needs to be woken.
     """
 
-    def __init__(self, broker_id: int, leader_id: int, peers: Peers) -> None:
+    def __init__(
+        self, broker_id: int, leader_id: int, peers: Peers, *, is_silent: bool = False
+    ) -> None:
+        """`is_silent`: of a copy lane."""
         self._broker_id, self._leader_id, self._peers = broker_id, leader_id, peers
+        self._is_silent = is_silent
         self._broker_epoch: int | None = None
         self._marked: dict[FollowedPartition, None] = {}
         self.is_held_back = False
@@ -54,12 +59,16 @@ class ProgressReports:
 
     def mark(self, followed: FollowedPartition) -> None:
         """The follower may hold more than was reported."""
+        if self._is_silent:
+            return
         self._marked[followed] = None
         if not self.is_held_back:
             self._wake()
 
     def on_asking(self, asked: Iterable[FollowedPartition]) -> tuple[PartitionProgress, ...]:
         """A fetch is about to leave: returns the progress that travels with it."""
+        if self._is_silent:
+            return ()
         for followed in asked:
             followed.on_asked()
             self._marked[followed] = None  # what it holds may travel with this fetch

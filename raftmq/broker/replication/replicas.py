@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
+    from raftmq.broker.replication.fetchers import Fetchers
     from raftmq.broker.replication.isr_proposals import IsrProposals
-    from raftmq.broker.replication.leader_fetcher import Fetchers
     from raftmq.broker.replication.replica_repair import DamageReports
     from raftmq.disk.files import Files
     from raftmq.disk.thread import RunSync
@@ -438,7 +438,9 @@ class Replicas:
         """Start or stop fetching, after a repair or a change of role."""
         # A leader, or a replica without a role, fetches from no broker.
         if replica.follower is not None:
-            self._following.follow(key, replica)
+            state = self._acted_upon.partitions.get(PartitionId(*key))
+            is_added = state is not None and self._broker_id in {*state.adding} - {*state.isr}
+            self._following.follow(key, replica, is_added=is_added)
         else:
             self._following.unfollow(key)
 
@@ -486,7 +488,8 @@ class Replicas:
         return replica
 
     async def _let_go(self, key: PartitionKey) -> None:
-        self._following.unfollow(key)
+        is_deleted = key.topic_id not in self._acted_upon.topics
+        self._following.unfollow(key, is_deleted=is_deleted)
         replica = self._replicas.get(key)
         if replica is not None:  # a leader may be proposing, a follower fetching
             # Stays in `_replicas` until closed: closing may still propose a change of the ISR.

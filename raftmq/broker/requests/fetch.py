@@ -157,7 +157,8 @@ class ConsumerView:
 
 class ReplicaFetchRequests:
     """Attributes:
-    sessions: of followers, one for each broker that follows a partition here.
+    sessions: of followers, one for each broker that follows a partition here, and another one
+        while it copies a replica that is added (decision 0044).
     """
 
     def __init__(

@@ -73,6 +73,7 @@ def _values(settings: BrokerSettings) -> Iterator[tuple[str, object]]:
         home = settings.groups if key is OFFSETS_RETENTION else settings.groups.rules
         yield key.name, getattr(home, key.last_name)
     yield "transactions.timeout_ms_max", settings.transaction_timeout_ms_max
+    yield "reassignment.bytes_per_second", settings.reassignment_bytes_per_second
     for key in LIMIT_KEYS:
         yield key.name, getattr(settings.limits, key.last_name)
     for key in LOG_KEYS:

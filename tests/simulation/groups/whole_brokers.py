@@ -59,8 +59,11 @@ class WholeNode:
     broker: while it runs.
     """
 
-    def __init__(self, nursery: trio.Nursery, network: SimulatedNetwork, number: int) -> None:
+    def __init__(
+        self, nursery: trio.Nursery, network: SimulatedNetwork, number: int, **settings: int
+    ) -> None:
         self._nursery, self._network, self.number = nursery, network, number
+        self._more_settings: dict[str, Any] = {**settings}
         self.files = SimulatedFiles(Random(number))
         self.broker: Broker | None = None
         self._scope = trio.CancelScope()
@@ -104,15 +107,25 @@ class WholeNode:
             ListenerSettings(what, Address(name, port), Address(name, port))
             for what, port in (("clients", CLIENTS), ("brokers", BROKERS))
         )
-        return BrokerSettings(DIRECTORY, CLUSTER, self.number, VOTERS, listeners, groups=GROUPS)
+        return BrokerSettings(
+            DIRECTORY,
+            CLUSTER,
+            self.number,
+            VOTERS,
+            listeners,
+            groups=GROUPS,
+            **self._more_settings,
+        )
 
 
 class Whole:
     """The cluster. `peers`: the connections of all members that a test plays."""
 
-    def __init__(self, nursery: trio.Nursery) -> None:
+    def __init__(self, nursery: trio.Nursery, **settings: int) -> None:
         self.network = SimulatedNetwork(Random(0), latency=PROMPT)
-        self.nodes = {number: WholeNode(nursery, self.network, number) for number in NODES}
+        self.nodes = {
+            number: WholeNode(nursery, self.network, number, **settings) for number in NODES
+        }
         connector = TrioConnector(
             self.network.node("members"),
             lambda: Hello(CLUSTER, client_id="test"),
@@ -224,10 +237,10 @@ class Member:
 
 
 @asynccontextmanager
-async def whole_brokers() -> AsyncIterator[Whole]:
-    """All of them active, and every slot has a coordinator."""
+async def whole_brokers(**settings: int) -> AsyncIterator[Whole]:
+    """All of them active, and every slot has a coordinator. `settings`: of all nodes."""
     async with trio.open_nursery() as nursery:
-        whole = Whole(nursery)
+        whole = Whole(nursery, **settings)
         for node in whole.nodes.values():
             node.start()
         await nursery.start(whole.peers.run)

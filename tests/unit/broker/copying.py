@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.replication.leader_fetcher import Fetchers
+from raftmq.broker.replication.copy_budget import CopyBudget
+from raftmq.broker.replication.fetchers import Fetchers
 from raftmq.broker.requests.fetch import FetchRequests, ReplicaFetchRequests
 from raftmq.broker.requests.fetch_sessions import FetchPurgatory
 from raftmq.disk.files import FileSlice
@@ -91,6 +92,7 @@ class Copier:
         *,
         network: SimulatedNetwork,
         settings: FetchSettings | None,
+        bytes_per_second: int = 0,
     ) -> None:
         self.broker_id, self.directory, self.files, self.disk = broker_id, directory, files, disk
         self.hosted, self.epoch = Hosted(), broker_epoch(broker_id)
@@ -102,12 +104,14 @@ class Copier:
         hello = Hello(CLUSTER, broker_id)
         random = Random(broker_id)
         connector = TrioConnector(self.network, lambda: hello)
-        self.peers = Peers(connector, random=random)
+        self.peers, self.copy_peers = (Peers(connector, random=random) for _ in range(2))
         self.fetchers = Fetchers(
             broker_id,
             self.peers,
             broker_epoch=lambda: self.epoch,
             random=random,
+            copy_peers=self.copy_peers,
+            copy_budget=CopyBudget(bytes_per_second),
             settings=settings,
         )
         self.waiting = FetchPurgatory()
@@ -123,7 +127,12 @@ class Copier:
         )
 
     async def take_up(
-        self, assignment: Assignment, partition: int = 0, config: TopicConfig | None = None
+        self,
+        assignment: Assignment,
+        partition: int = 0,
+        config: TopicConfig | None = None,
+        *,
+        added: tuple[int, ...] = (),
     ) -> Replica:
         key = key_of(partition)
         replica = self.hosted.replicas.get(key)
@@ -134,7 +143,8 @@ class Copier:
         self.hosted.leaders[key] = (assignment.leader, assignment.leader_epoch)
         await replica.take_up(assignment)
         if replica.follower is not None:
-            self.fetchers.follow(key, replica)
+            is_added = self.broker_id in {*added} - {*assignment.isr}
+            self.fetchers.follow(key, replica, is_added=is_added)
         else:
             self.fetchers.unfollow(key)
         return replica
@@ -151,6 +161,7 @@ class Copier:
             await nursery.start(self.network.serve, serve, address)
             await nursery.start(self.waiting.run)
             await nursery.start(self.peers.run)
+            await nursery.start(self.copy_peers.run)
             await nursery.start(self.fetchers.run)
             nursery.start_soon(self._tick)
             task_status.started()
@@ -178,16 +189,25 @@ class World:
         self.network, self.brokers = network, brokers
 
     async def assign(
-        self, assignment: Assignment, partition: int = 0, config: TopicConfig | None = None
+        self,
+        assignment: Assignment,
+        partition: int = 0,
+        config: TopicConfig | None = None,
+        *,
+        added: tuple[int, ...] = (),
     ) -> list[Replica]:
-        """Everybody learns of it."""
+        """Everybody among the replicas learns of it. `added`: by a reassignment in progress."""
         return [
-            await broker.take_up(assignment, partition, config) for broker in self.brokers.values()
+            await self.brokers[broker_id].take_up(assignment, partition, config, added=added)
+            for broker_id in sorted(self.brokers.keys() & {*assignment.replicas})
         ]
 
 
 @asynccontextmanager
-async def world(*broker_ids: int, settings: FetchSettings | None = None) -> AsyncIterator[World]:
+async def world(
+    *broker_ids: int, settings: FetchSettings | None = None, bytes_per_second: int = 0
+) -> AsyncIterator[World]:
+    """`bytes_per_second`: of the copy lanes of each broker."""
     network = SimulatedNetwork(Random(0), latency=Latency(tail_probability=0.0))
     brokers = {}
     async with AsyncExitStack() as stack:
@@ -195,12 +215,19 @@ async def world(*broker_ids: int, settings: FetchSettings | None = None) -> Asyn
             files, disk = SimulatedFiles(Random(broker_id)), Disk()
             directory = await stack.enter_async_context(opened(files, disk))
             brokers[broker_id] = Copier(
-                broker_id, directory, files, disk, network=network, settings=settings
+                broker_id,
+                directory,
+                files,
+                disk,
+                network=network,
+                settings=settings,
+                bytes_per_second=bytes_per_second,
             )
         addresses = {broker_id: Address(f"b{broker_id}", 9000) for broker_id in broker_ids}
         async with trio.open_nursery() as nursery:
             for broker in brokers.values():
                 broker.peers.set_addresses(addresses)
+                broker.copy_peers.set_addresses(addresses)
                 await nursery.start(broker.run)
             yield World(network, brokers)
             nursery.cancel_scope.cancel()

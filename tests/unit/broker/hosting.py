@@ -52,17 +52,22 @@ TOPIC_ID = bytes(range(16))
 
 
 class Followed:
-    """Notes who follows whom; fetches nothing."""
+    """Notes who follows whom, and who is added; fetches nothing."""
 
     def __init__(self) -> None:
         self.replicas: dict[PartitionKey, Replica] = {}
+        self.added: set[PartitionKey] = set()
         self.held: list[PartitionKey] = []
 
-    def follow(self, key: PartitionKey, replica: Replica) -> None:
+    def follow(self, key: PartitionKey, replica: Replica, *, is_added: bool = False) -> None:
         self.replicas[key] = replica
+        self.added -= {key}
+        if is_added:
+            self.added.add(key)
 
-    def unfollow(self, key: PartitionKey) -> None:
+    def unfollow(self, key: PartitionKey, *, is_deleted: bool = False) -> None:
         self.replicas.pop(key, None)
+        self.added.discard(key)
 
     def on_held(self, key: PartitionKey) -> None:
         self.held.append(key)

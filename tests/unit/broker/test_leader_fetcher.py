@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from raftmq.broker.replication.leader_fetcher import Fetchers
+from raftmq.broker.replication.copy_budget import CopyBudget
+from raftmq.broker.replication.fetchers import Fetchers
 from raftmq.errors import Disconnected, ErrorCode, RaftmqError
 from raftmq.rpc.reply import Answer
 from raftmq.wire.messages.corruption import ReportCorruption
@@ -116,7 +117,14 @@ async def following() -> AsyncIterator[tuple[ScriptedLeader, Fetchers, Replica]]
     """A replica that follows broker 1 in epoch 0, whose first answer said that the logs agree."""
     leader = ScriptedLeader()
     async with machine(2) as home, trio.open_nursery() as nursery:
-        fetchers = Fetchers(2, leader, broker_epoch=lambda: 102, random=Random(0))
+        fetchers = Fetchers(
+            2,
+            leader,
+            broker_epoch=lambda: 102,
+            random=Random(0),
+            copy_peers=ScriptedLeader(),
+            copy_budget=CopyBudget(0),
+        )
         home.around = home.around._replace(on_held=fetchers.on_held)
         replica = await home.replica()
         await replica.take_up(led_by(1))

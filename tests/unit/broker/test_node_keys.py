@@ -23,6 +23,7 @@ def test_known_names() -> None:
         "listeners",
         "groups",
         "transactions",
+        "reassignment",
         "limits",
         "log",
     ]

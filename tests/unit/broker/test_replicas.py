@@ -10,11 +10,28 @@ import pytest
 import trio
 
 from raftmq.errors import NotLeaderOrFollower, UnknownTopicId, UnknownTopicOrPartition
-from raftmq.metadata.commands import AlterTopicConfig, DeleteTopic, Done
+from raftmq.metadata.commands import (
+    AlterPartition,
+    AlterTopicConfig,
+    DeleteTopic,
+    Done,
+    ProposedIsrMember,
+    ReassignPartition,
+    Refused,
+)
 from raftmq.partition.leader import ProposeIsr
+from raftmq.partition.replica_environment import PartitionKey
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster
-from tests.unit.broker.hosting import TOPIC_ID, begin, create_topic, opened, register, settle
+from tests.unit.broker.hosting import (
+    TOPIC_ID,
+    begin,
+    create_topic,
+    opened,
+    register,
+    settle,
+    state_of,
+)
 from tests.unit.partition.replica_world import wait_acks
 from tests.unit.storage.batches import batch
 
@@ -126,6 +143,38 @@ async def test_followers_are_handed_over(files: SimulatedFiles, autojump_clock: 
         assert key == (TOPIC_ID, 0)
         assert replica.follower is not None
         assert replica.follower.leader == 2
+
+
+async def test_who_is_added_is_handed_over_as_such(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """Until it is in sync, even if others are still added.
+
+    A10.2.
+    """
+    cluster = FakeCluster(3)
+    async with opened(files, cluster) as node:
+        await node.register()
+        for broker_id in (2, 3):
+            await register(cluster, broker_id)
+        await create_topic(cluster, (2,))
+        key = PartitionKey(TOPIC_ID, 0)
+        move = ReassignPartition(*key, 0, (1, 3, 2))
+        assert isinstance(await cluster.leader.propose(move), Done)
+        await settle()
+        assert node.followed.added == {key}
+        epochs = {one.broker_id: one.broker_epoch for one in cluster.leader.image.brokers.values()}
+        members = tuple(ProposedIsrMember(broker_id, epochs[broker_id]) for broker_id in (2, 1))
+        state = state_of(node)
+        joining = AlterPartition(
+            2, epochs[2], *key, state.leader_epoch, state.partition_epoch, members
+        )
+        found = await cluster.leader.propose(joining)
+        assert not isinstance(found, Refused), found
+        await settle()
+        assert state_of(node).adding == (1, 3)
+        assert node.followed.added == set()
+        assert key in node.followed.replicas
 
 
 async def test_min_isr_changes_with_its_config(

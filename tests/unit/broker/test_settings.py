@@ -86,6 +86,21 @@ def test_how_long_transactions_may_be_open(tmp_path: Path) -> None:
         load_settings(write(tmp_path / "short.toml", text.replace("60000", "999")))
 
 
+def test_how_fast_replicas_are_copied(tmp_path: Path) -> None:
+    """50 MB/s, unless something else is said; 0 is no limit.
+
+    A10.2.
+    """
+    plain = load_settings(write(tmp_path / "plain.toml", GOOD))
+    assert plain.reassignment_bytes_per_second == 50_000_000
+    text = GOOD + "\n[reassignment]\nbytes_per_second = 0\n"
+    assert load_settings(write(tmp_path / "said.toml", text)).reassignment_bytes_per_second == 0
+    for value in ("-1", '"50 MB"', "2.5"):
+        [problem] = problems_of(text.replace("= 0", f"= {value}"), tmp_path)
+        assert problem.startswith("reassignment.bytes_per_second = ")
+        assert "expected a whole number from 0 to" in problem
+
+
 def test_how_far_apart_clocks_may_be(tmp_path: Path) -> None:
     """Five minutes, unless something else is said, which is not too little for a slow message."""
     text = GOOD.replace("[node]", "[node]\nclock_difference_ms_max = 20000")

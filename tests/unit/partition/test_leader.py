@@ -206,6 +206,19 @@ def test_who_keeps_up_holds_the_high_watermark_back() -> None:
     assert leader.high_watermark == 0
 
 
+def test_who_says_nothing_is_not_waited_for() -> None:
+    """The process before it was level a moment ago; this one copies (decision 0044).
+
+    A10.2.
+    """
+    epochs = dict(EPOCHS)
+    leader = a_leader(an_assignment(1), end=2, high_watermark=2, epochs=epochs)
+    leader.on_proposal_refused(proposed(follow(leader, 3, 2)))
+    write(leader, 4)
+    epochs[3] = 203
+    assert leader.on_fetch(3, 203, 1, now=1.0) == [HighWatermarkRose(4)]
+
+
 def test_silence_ends_the_wait_for_who_was_about_to_join() -> None:
     """It fell silent, and nothing else happens: the tick raises the high watermark."""
     leader = a_leader(an_assignment(1))
