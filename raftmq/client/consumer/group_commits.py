@@ -18,6 +18,7 @@ from raftmq.client.group.effects import LossCause, Position
 from raftmq.client.group.member_shell import PAUSE_SECONDS
 from raftmq.errors import (
     IllegalGeneration,
+    InvalidRequest,
     InvalidTransaction,
     RaftmqError,
     RebalanceInProgress,
@@ -66,7 +67,7 @@ class ConsumerCommits:
                 lambda: self._offsets.commit_done(is_all=True), self._at_stake(is_all=True)
             )
         else:
-            ownership = known_ownership(work)
+            ownership = self._own(work)
             key = work.topic, work.partition
             await self._insist(
                 lambda: self._offsets.commit(lambda: self.positions_of(work)), {key: ownership}
@@ -168,16 +169,26 @@ class ConsumerCommits:
                 return key
         return None
 
+    def _own(self, work: Work) -> PartitionOwnership:
+        """The ownership in which it was handed out, by this consumer. Raises InvalidRequest."""
+        ownership = known_ownership(work)
+        if ownership.owner is not self._subscription.owner:
+            (topic, partition), end_offset = end_of(work)
+            raise InvalidRequest(
+                f"{topic}-{partition} offset {end_offset - 1} was handed out by another consumer:"
+                " give it to that one; nothing was committed"
+            )
+        return ownership
+
     def positions_of(self, work: Work) -> dict[Key, Position]:
-        """Raises IllegalGeneration: the ownership has ended."""
-        (key, end_offset), ownership = end_of(work), work.ownership
+        """
+        Raises:
+            IllegalGeneration: the ownership has ended.
+            InvalidRequest: another consumer has handed it out.
+        """
+        (key, end_offset), ownership = end_of(work), self._own(work)
         state = self._subscription.states.get(key)
-        if (
-            state is None
-            or ownership is None
-            or state.ownership is not ownership
-            or not ownership.topic_id
-        ):
+        if state is None or state.ownership is not ownership or not ownership.topic_id:
             raise too_late(key, ownership, self._member)
         offset, epoch = state.behind(end_offset)
         if epoch is None:  # no control batch follows
