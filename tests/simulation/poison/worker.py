@@ -77,6 +77,12 @@ class Worker:
         """Partitions that a rebalance waits for."""
         return {one.record.partition for one, tenure in self.at_work if not tenure.has_ended}
 
+    @property
+    def alone(self) -> tuple[int, int] | None:
+        """What a crash counts for by right: handled alone, or about to be."""
+        alone = self.order._alone
+        return None if alone is None else (alone.record.partition, alone.record.offset)
+
     # -- steps -----------------------------------------------------------------------------
 
     def step(self, chance: Random) -> None:
@@ -171,7 +177,7 @@ class Worker:
         if one.is_alone:
             self.order.end_alone(one)
 
-    def commit(self) -> None:
+    def commit(self, *, given_up: frozenset[int] = frozenset()) -> None:
         for partition, tenure in self.tenures.items():
             first = self.order.first_offset(tenure)
             offset = tenure.position if first is None else first
