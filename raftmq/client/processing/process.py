@@ -114,7 +114,6 @@ class _Loop:
         self._threads: anyio.CapacityLimiter | None = None
         self._order = ProcessingOrder(options.max_in_hand)
         self._alone = AloneHandling(consumer, self._policy, random, lambda: self._is_stopping)
-        self._paused = set[tuple[str, int]]()
         self._finished_count = 0
         self._error: Exception | None = None  # that ends it
         self._is_stopping = False
@@ -190,11 +189,9 @@ class _Loop:
         self._tell_workers()
 
     def _pause_and_resume(self) -> None:
-        full = self._order.full_partitions()
-        if full != self._paused:
-            before, self._paused = self._paused, full
-            self._consumer.pause(*(full - before))
-            self._consumer.resume(*(before - full))
+        filled, roomy = self._order.update_full()
+        self._consumer.pause(*filled)
+        self._consumer.resume(*roomy)
 
     # -- handling --------------------------------------------------------------------------
 
@@ -319,7 +316,7 @@ class _Loop:
         self._roomy.set()
         if is_waited_for:  # by a rebalance
             self._consumer._in_flight_records.on_progress()
-        if self._paused:
+        if self._order.full:
             self._pause_and_resume()
 
     async def _attempt(self, record: AnyRecord) -> Exception | None:
@@ -408,8 +405,7 @@ class _Loop:
         self._tell_workers()
 
     def release(self, ownership: PartitionOwnership | None) -> None:
-        key = self._order.release(ownership)
-        self._paused.discard(key)  # when it is back, it is not paused
+        self._order.release(ownership)
         self._roomy.set()
         self._tell_workers()
 

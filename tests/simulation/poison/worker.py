@@ -106,7 +106,8 @@ class Worker:
             ConsumerRecord("t", tenure.partition, offset, -1, KEYS[offset % 3], b"")
             for offset in range(tenure.position, last)
         ]
-        if records and ("t", tenure.partition) not in self.order.full_partitions():
+        self.order.update_full()
+        if records and ("t", tenure.partition) not in self.order.full:
             if is_suspect(tenure.told[1]):
                 self.order.handle_alone(tenure, self.world.plan.max_in_hand)
             tenure.position = last
