@@ -213,14 +213,16 @@ class _Loop:
 
     async def _handle_alone(self, one: RecordInHand) -> None:
         """While nothing else is handled; should the process die, it is known of what."""
+        first = one.place.first
+        assert first is not None, "begun, and finished"
         poison = self._alone.poison_in(one.record)
         if poison is not None:
             one.failure, one.attempts = one.failure or poison, poison.crashes
         try:
-            if one.failure is None and not await self._alone.begin(one):
+            if one.failure is None and not await self._alone.begin(one, first.record):
                 return self._put_back(one)
             await self._handle(one)
-            await self._alone.end(one)
+            await self._alone.end(one, first.record)
             is_any_left = self._order.first_offset(one.record.ownership) is not None
             if not is_any_left and self._alone.is_over(one.record):
                 self._order.clear(one.record.ownership)
@@ -266,6 +268,7 @@ class _Loop:
             level, "process: failed, again in %.1f s: record=%s attempt=%d reason=%r",
             seconds, _named(one), one.attempts, error,
         )  # fmt: skip
+        one.is_passed = one.is_alone and self._alone.is_passed(one.record)
         self._postpone(one, seconds=seconds)
 
     async def _move(self, one: RecordInHand, error: Exception, fate: RecordFate) -> None:

@@ -153,6 +153,16 @@ def what_was_not_handed_out_was_not_noted(patch: Patch) -> None:
     patch.setattr(SuspectRecords, "note", note)
 
 
+def what_waits_is_passed_without_end(patch: Patch) -> None:
+    """Each crash of a record behind it counts for it, and not only one."""
+    patch.setattr(worker, "is_passed", lambda crashes, attempts: True)
+
+
+def what_passes_is_noted_itself(patch: Patch) -> None:
+    """As if all before it were done."""
+    patch.setattr(Worker, "_first", lambda self, one, **_: one.record.offset)
+
+
 class Case(NamedTuple):
     """A bug, and a world that finds it."""
 
@@ -178,6 +188,8 @@ BUGS: dict[str, Case] = {
         Case(others_begin_before_it_is_committed, 40),
         Case(to_leave_is_to_crash, 34),
         Case(nothing_is_handled_alone, 0),
+        Case(what_waits_is_passed_without_end, 207),
+        Case(what_passes_is_noted_itself, 3),
         Case(the_note_is_not_taken_back, 4, is_plain=True),
         Case(what_was_not_handed_out_was_not_noted, 4, is_plain=True),
     )

@@ -65,6 +65,7 @@ class Program:
     """
 
     marking = None
+    is_passing = False  # what waits is not the consumer's to see
     are_taken_over = False  # the records in flight, by `process`
 
     def __init__(self, world: World) -> None:

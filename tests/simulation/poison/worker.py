@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.client.consumer.record import ConsumerRecord
-from raftmq.client.processing.alone import is_poison, is_suspect
+from raftmq.client.processing.alone import is_passed, is_poison, is_suspect
 from raftmq.client.processing.order import ProcessingOrder, RecordInHand
 
 if TYPE_CHECKING:
@@ -79,9 +79,16 @@ class Worker:
 
     @property
     def alone(self) -> tuple[int, int] | None:
-        """What a crash counts for by right: handled alone, or about to be."""
+        """What a crash counts for: handled alone, or about to be; or it waits, and another one is
+        handled under its note.
+        """
         alone = self.order._alone
-        return None if alone is None else (alone.record.partition, alone.record.offset)
+        return None if alone is None else (alone.record.partition, self._first(alone))
+
+    @property
+    def is_passing(self) -> bool:
+        alone = self.order._alone
+        return alone is not None and alone.record.offset != self._first(alone)
 
     # -- steps -----------------------------------------------------------------------------
 
@@ -133,10 +140,10 @@ class Worker:
         if tenure.has_ended:
             self.marking = None
             self._end(one, tenure)
-        elif self.world.commits(self, tenure, one.record.offset, alone=True):
+        elif self.world.commits(self, tenure, first := self._first(one), alone=True):
             self.marking = None
-            if tenure.told[0] != one.record.offset:  # it has moved
-                tenure.told = one.record.offset, 0
+            if tenure.told[0] != first:  # it has moved
+                tenure.told = first, 0
             self._work(one, tenure)
 
     def _work(self, one: RecordInHand, tenure: Tenure) -> None:
@@ -155,12 +162,21 @@ class Worker:
 
     def _postpone(self, one: RecordInHand, tenure: Tenure) -> None:
         """Its handler has raised: it is tried again, and is not at work until then."""
-        if one.is_alone and not self._has_committed(tenure, one.record.offset):
+        if one.is_alone and not self._has_committed(tenure, self._first(one)):
             return
         self.at_work.remove((one, tenure))
-        self.order.postpone(one, self.now + 20)
+        offset, crashes = tenure.told
+        told = crashes if offset == one.record.offset else 0
+        one.is_passed = one.is_alone and is_passed(told, self.world.plan.attempts)
+        self.order.postpone(one, self.now + self.world.plan.pause)
         if one.is_alone:
             self.order.end_alone(one)
+
+    def _first(self, one: RecordInHand, *, without: bool = False) -> int:
+        """How far its partition is done, `without` this one or with it."""
+        tenure = self.tenures.get(one.record.partition)
+        left = [n for n in one.place.unfinished if not (without and n == one.record.offset)]
+        return min(left, default=one.record.offset if tenure is None else tenure.position)
 
     def _has_committed(self, tenure: Tenure, offset: int) -> bool:
         """Before anything else begins, who was alone says that it is not any more."""
@@ -171,7 +187,7 @@ class Worker:
         if is_done and not tenure.has_ended:
             self.world.done.add((one.record.partition, one.record.offset))
         if (one, tenure) in self.at_work:
-            if one.is_alone and not self._has_committed(tenure, one.record.offset + 1):
+            if one.is_alone and not self._has_committed(tenure, self._first(one, without=True)):
                 return  # it is tried again
             self.at_work.remove((one, tenure))
         self.order.finish(one)

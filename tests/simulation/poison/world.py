@@ -48,6 +48,7 @@ class Plan(NamedTuple):
     pauses: int
     commit_share: float
     leaves: int
+    pause: int  # of a record that has failed, in steps
     is_plain: bool = False  # the way of a consumer, and not of `process`
 
 
@@ -69,6 +70,7 @@ def draw_plan(seed: int, *, is_plain: bool = False) -> Plan:
         chance.randint(0, 2),
         chance.choice((0.02, 0.1, 0.5)),
         chance.choice((1, 8)),
+        chance.choice((20, 20, 400)),
         is_plain,
     )
 
@@ -110,6 +112,7 @@ class World:
     deaths: of processes, by the record that has killed them; None: by accident.
     alone_ends: how often a worker has ended, or was silent, that handled a record alone.
     accidents_alone: of these, by no fault of the record.
+    passed_ends: how often one has ended that handled another one under the note of a record.
     lost_notes: how often a worker has left that could not take back that it handles a record alone,
         and its coordinator has died before that was saved.
     aside: what was set aside, with the crashes that were counted.
@@ -125,6 +128,7 @@ class World:
         self.is_rebalancing = False
         self.deaths = Counter[tuple[int, int] | None]()
         self.alone_ends = Counter[tuple[int, int]]()
+        self.passed_ends = Counter[tuple[int, int]]()
         self.accidents_alone = Counter[tuple[int, int]]()
         self.lost_notes = Counter[tuple[int, int]]()
         self._notes_left: dict[str, tuple[int, int]] = {}
@@ -149,7 +153,8 @@ class World:
     def on_set_aside(self, record: ConsumerRecord, crashes: int) -> None:
         key = record.partition, record.offset
         own = self.alone_ends[key] + self.lost_notes[key]
-        if crashes > ACCIDENTS_MAX + own:
+        beside = ACCIDENTS_MAX + min(1, self.passed_ends[key])
+        if crashes > beside + own:
             raise Violation(f"{key} is set aside for {crashes}, of it {own}")
         self.aside[key] = crashes
 
@@ -161,7 +166,9 @@ class World:
     def _note_end(self, worker: Process, *, is_accident: bool) -> None:
         """What it handled alone, or was about to, may be blamed for it."""
         key = worker.alone
-        if key is not None:
+        if key is not None and worker.is_passing:
+            self.passed_ends[key] += 1
+        elif key is not None:
             self.alone_ends[key] += 1
             self.accidents_alone[key] += is_accident
 
