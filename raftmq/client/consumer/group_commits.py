@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.batch import ConsumedBatch, Work
     from raftmq.client.consumer.options import GroupReading
     from raftmq.client.consumer.partition_state import Key
-    from raftmq.client.consumer.record import AnyRecord, PartitionOwnership
+    from raftmq.client.consumer.record import PartitionOwnership
     from raftmq.client.consumer.subscription import Subscription
     from raftmq.client.group.member_options import MemberOptions
     from raftmq.client.group.membership import GroupMembership
@@ -100,15 +100,26 @@ class ConsumerCommits:
         note = partial(self._offsets.commit_alone, partial(self._position_before, work))
         await self._insist(note, {key: ownership})
 
-    async def end_alone(self, record: AnyRecord) -> None:
+    async def end_alone(self, work: Work) -> None:
         """It is finished, or not handled for now. Raises as `note_alone`."""
-        ownership, key = known_ownership(record), (record.topic, record.partition)
-        await self._insist(lambda: self._offsets.end_alone(key), {key: ownership})
+        ownership, key = known_ownership(work), (work.topic, work.partition)
+        end = partial(self._offsets.end_alone, partial(self._position_before, work))
+        await self._insist(end, {key: ownership})
 
     async def note_first(self, batch: ConsumedBatch) -> bool:
         """As `note_alone`, before handing out. False: not now, or not any more."""
         find = partial(self._position_before, batch)
         return await self._is_accepted(lambda: self._offsets.commit_alone(find))
+
+    async def end_first(self, batch: ConsumedBatch) -> None:
+        """As `end_alone`, of what `note_first` has noted, or may have; but what is another member's
+        by now is left to that.
+        """
+        try:
+            await self.end_alone(batch)
+        except RaftmqError as error:
+            if not self._is_others_turn(error):
+                raise
 
     def _position_before(self, work: Work) -> dict[Key, Position]:
         """Raises IllegalGeneration: the ownership has ended."""

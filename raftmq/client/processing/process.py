@@ -114,7 +114,6 @@ class _Loop:
         self._threads: anyio.CapacityLimiter | None = None
         self._order = ProcessingOrder(options.max_in_hand)
         self._alone = AloneHandling(consumer, self._policy, random, lambda: self._is_stopping)
-        self._paused = set[tuple[str, int]]()
         self._finished_count = 0
         self._error: Exception | None = None  # that ends it
         self._is_stopping = False
@@ -190,11 +189,9 @@ class _Loop:
         self._tell_workers()
 
     def _pause_and_resume(self) -> None:
-        full = self._order.full_partitions()
-        if full != self._paused:
-            before, self._paused = self._paused, full
-            self._consumer.pause(*(full - before))
-            self._consumer.resume(*(before - full))
+        filled, roomy = self._order.update_full()
+        self._consumer.pause(*filled)
+        self._consumer.resume(*roomy)
 
     # -- handling --------------------------------------------------------------------------
 
@@ -216,14 +213,16 @@ class _Loop:
 
     async def _handle_alone(self, one: RecordInHand) -> None:
         """While nothing else is handled; should the process die, it is known of what."""
+        first = one.place.first
+        assert first is not None, "begun, and finished"
         poison = self._alone.poison_in(one.record)
         if poison is not None:
             one.failure, one.attempts = one.failure or poison, poison.crashes
         try:
-            if one.failure is None and not await self._alone.begin(one):
+            if one.failure is None and not await self._alone.begin(one, first.record):
                 return self._put_back(one)
             await self._handle(one)
-            await self._alone.end(one)
+            await self._alone.end(one, first.record)
             is_any_left = self._order.first_offset(one.record.ownership) is not None
             if not is_any_left and self._alone.is_over(one.record):
                 self._order.clear(one.record.ownership)
@@ -269,6 +268,7 @@ class _Loop:
             level, "process: failed, again in %.1f s: record=%s attempt=%d reason=%r",
             seconds, _named(one), one.attempts, error,
         )  # fmt: skip
+        one.is_passed = one.is_alone and self._alone.is_passed(one.record)
         self._postpone(one, seconds=seconds)
 
     async def _move(self, one: RecordInHand, error: Exception, fate: RecordFate) -> None:
@@ -319,7 +319,7 @@ class _Loop:
         self._roomy.set()
         if is_waited_for:  # by a rebalance
             self._consumer._in_flight_records.on_progress()
-        if self._paused:
+        if self._order.full:
             self._pause_and_resume()
 
     async def _attempt(self, record: AnyRecord) -> Exception | None:
@@ -408,8 +408,7 @@ class _Loop:
         self._tell_workers()
 
     def release(self, ownership: PartitionOwnership | None) -> None:
-        key = self._order.release(ownership)
-        self._paused.discard(key)  # when it is back, it is not paused
+        self._order.release(ownership)
         self._roomy.set()
         self._tell_workers()
 
