@@ -21,7 +21,7 @@ from raftmq.errors import (
     MessageTooLarge,
     UnknownTopicOrPartition,
 )
-from raftmq.topic_config import MIB
+from raftmq.topic_config import MIB, TOPIC_KEYS
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
@@ -36,9 +36,11 @@ if TYPE_CHECKING:
     from raftmq.client.routing.cluster import Cluster
     from raftmq.wire.messages.topics import TopicDescription
 
-# Any record of its topic of origin has room, with its headers.
+# Any record of its topic of origin has room, with its headers; but for the largest of topics that
+# take as much as any topic can.
 HEADROOM_BYTES = 64 << 10
-MAX_BYTES, MAX_BYTES_KEY = 32 * MIB, "max.message.bytes"
+MAX_BYTES_KEY = "max.message.bytes"
+MAX_BYTES = next(key.maximum for key in TOPIC_KEYS if key.name == MAX_BYTES_KEY)
 PRODUCER_OPTIONS: dict[str, Any] = {
     "acks": "all",
     "idempotence": True,
@@ -99,7 +101,10 @@ async def _make(cluster: Cluster, move: Move, source: str, deadline: float) -> N
         move.topic,
         partition_count=1,
         replication_factor=max(replicas, default=ABSENT),
-        configs={"retention.ms": str(move.retention_ms), MAX_BYTES_KEY: str(size)},
+        configs={
+            "retention.ms": str(move.retention_ms),
+            MAX_BYTES_KEY: str(min(size, MAX_BYTES)),
+        },
         is_existing_fine=True,  # another member may make it now
         deadline=deadline,
     )
