@@ -181,7 +181,10 @@ def error_text(error: BaseException | str | None) -> str:
     """
     if error is None:
         return ""
-    said = error if isinstance(error, str) else str(error)
+    try:
+        said = str(error)
+    except Exception:  # the program's own class may fail at it
+        said = ""
     line = next((one for one in map(str.strip, said.splitlines()) if one), "")
     if not isinstance(error, str):
         line = f"{type(error).__name__}: {line}" if line else type(error).__name__

@@ -151,6 +151,11 @@ def test_no_origin(text: str) -> None:
     assert Origin.parsed(text) is None
 
 
+class SilentError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("nothing to say")
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [
@@ -161,6 +166,7 @@ def test_no_origin(text: str) -> None:
         ("\n  by hand \n why", "by hand"),
         (RuntimeError("x" * 999), f"RuntimeError: {'x' * 999}"[:ERROR_CHARS_MAX]),
         (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (SilentError(), "SilentError"),
     ],
 )
 def test_what_is_kept_of_an_error(error: BaseException | str | None, text: str) -> None:
