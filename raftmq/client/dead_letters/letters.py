@@ -1,8 +1,8 @@
 """Dead letters and retries: the names of a group's topics, and the headers that tell where a record
 comes from. Pure.
 
-A record that is moved is the record as it was sent, its key, value, headers and tags, with headers
-of names that begin with `raftmq.`; what is written here is read here.
+A record that is moved is the record as it was sent, its key, value, headers and tags, with a few
+headers whose names are reserved; what is written here is read here.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ DEAD_PREFIX, RETRY_PREFIX = "__dead.", "__retry."
 REDRIVE_PREFIX = "__redrive."  # of the group whose offset says how far a redrive has come
 RETENTION_MS, RETRY_RETENTION_MS = 30 * DAY_MS, 14 * DAY_MS
 
-HEADER_PREFIX = "raftmq."
 ORIGIN, ATTEMPTS, ERROR = "raftmq.origin", "raftmq.attempts", "raftmq.error"
 GROUP, REDRIVEN = "raftmq.group", "raftmq.redriven"
+RESERVED = frozenset({ORIGIN, ATTEMPTS, ERROR, GROUP, REDRIVEN})
 ERROR_CHARS_MAX = 300
 
 _HASH_DIGITS = 8
@@ -153,7 +153,7 @@ def read_letter(headers: Headers) -> DeadLetter:
     texts = {
         name: value.decode("utf-8", "replace")
         for name, value in headers
-        if value is not None and name.startswith(HEADER_PREFIX)
+        if value is not None and name in RESERVED
     }
     return DeadLetter(
         Origin.parsed(texts.get(ORIGIN, "")),
@@ -172,7 +172,7 @@ def redriven_headers(headers: Headers) -> Headers:
 
 def plain_headers(headers: Headers) -> Headers:
     """Those of the program."""
-    return tuple(one for one in headers if not one[0].startswith(HEADER_PREFIX))
+    return tuple(one for one in headers if one[0] not in RESERVED)
 
 
 def error_text(error: BaseException | str | None) -> str:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from raftmq.client.consumer.record import ConsumerRecord
 from raftmq.client.dead_letters.letters import (
     ERROR_CHARS_MAX,
-    HEADER_PREFIX,
     REDRIVE_PREFIX,
     Origin,
     attempts_before,
@@ -94,7 +93,7 @@ def test_without_an_error() -> None:
 
 def test_sent_back_and_rejected_again() -> None:
     """It says how often, and has its new origin once; headers of programs may come twice."""
-    own = (("trace", b"7"), ("trace", None))
+    own = (("trace", b"7"), ("trace", None), ("raftmq.trace", b"8"), ("raftmq.", None))
     headers = own
     for number in range(1, 4):
         record = ConsumerRecord("orders", 0, number, -1, None, None, headers)
@@ -137,10 +136,10 @@ def test_attempts_count_on() -> None:
 @given(st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=40)), max_size=5))
 def test_what_anybody_may_have_written(pairs: list[tuple[str, bytes | None]]) -> None:
     """Is read, or passed over; it raises nothing."""
-    read_letter(tuple((f"{HEADER_PREFIX}{name}", value) for name, value in pairs))
+    read_letter(tuple(pairs))
     for name in ("origin", "attempts", "redriven"):
         for _, value in pairs:
-            letter = read_letter(((f"{HEADER_PREFIX}{name}", value),))
+            letter = read_letter(((f"raftmq.{name}", value),))
             assert letter.redriven == 0 or value is not None
 
 
