@@ -15,7 +15,7 @@ from raftmq.model import GROUP_CHARS_MAX
 from raftmq.topic_config import DAY_MS, TOPIC_NAME_CHARS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from raftmq.wire.batch.record_headers import Headers
 
@@ -60,6 +60,17 @@ def dead_letter_topic(group: str) -> str:
 def retry_topic(group: str) -> str:
     """Where records wait for their next attempt, whatever topic they stood in."""
     return RETRY_PREFIX + group_part(group)
+
+
+def own_letters_problem(group: str, topics: Collection[object]) -> str:
+    """Why a group must not move what it reads from these topics; empty if it may."""
+    name = dead_letter_topic(group)
+    if name not in topics:
+        return ""
+    return (
+        f"{name} has the dead letters of this group: one that fails again would be read again, for"
+        " ever; read it in a group of its own"
+    )
 
 
 # -- Headers --------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from raftmq.client.dead_letters.letters import (
     dead_letter_topic,
     error_text,
     letter_headers,
+    own_letters_problem,
     retry_topic,
 )
 from raftmq.client.processing.retry_policy import PAUSE_SECONDS_MAX, RecordFate, fate_of
@@ -93,7 +94,7 @@ class Moves:
     def rejected(self, record: AnyRecord, error: GivenError, *, attempts: int) -> Move:
         """To the dead letters. Raises TypeError, InvalidRequest."""
         headers, _ = self._headers(record, error, attempts)
-        return Move(dead_letter_topic(self._group), RETENTION_MS, headers)
+        return self._to_dead_letters(record, headers)
 
     def retried(self, record: AnyRecord, error: GivenError, *, attempts: int) -> Move:
         """To the topic of retries or, after its last attempt, to the dead letters.
@@ -112,13 +113,18 @@ class Moves:
                 delay = min(pause, DELAY_SECONDS_MAX)
                 return Move(retry_topic(self._group), RETRY_RETENTION_MS, headers, delay)
             case RecordFate.DEAD_LETTER:
-                return Move(dead_letter_topic(self._group), RETENTION_MS, headers)
+                return self._to_dead_letters(record, headers)
         if isinstance(error, BaseException):
             raise error
         raise InvalidRequest(
             f"{record.topic}-{record.partition}, offset {record.offset}: failed after "
             f"{counted(tried, 'attempt')}, and the policy has no dead letters: {error_text(error)}"
         )
+
+    def _to_dead_letters(self, record: AnyRecord, headers: Headers) -> Move:
+        if problem := own_letters_problem(self._group, (record.topic,)):
+            raise InvalidRequest(problem)
+        return Move(dead_letter_topic(self._group), RETENTION_MS, headers)
 
     def _headers(self, record: AnyRecord, error: GivenError, attempts: int) -> tuple[Headers, int]:
         if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
