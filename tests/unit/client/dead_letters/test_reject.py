@@ -264,7 +264,7 @@ async def test_too_large(autojump_clock: MockClock) -> None:
         with pytest.raises(MessageTooLarge, match=r"raise max\.message\.bytes") as caught:
             await consumer.reject(record)
         assert caught.value.definite
-        assert "orders-0 offset 0 was not set aside" in str(caught.value)
+        assert f"orders-0, offset 0: not moved to {DEAD}" in str(caught.value)
         await consumer.reject(record)  # and goes on
         assert len(here.letters()) == 1
 
