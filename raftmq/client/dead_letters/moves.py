@@ -20,7 +20,12 @@ from raftmq.client.dead_letters.letters import (
     retry_topic,
 )
 from raftmq.client.processing.retry_policy import PAUSE_SECONDS_MAX, RecordFate, fate_of
-from raftmq.errors import InvalidRequest
+from raftmq.errors import (
+    InvalidReplicationFactor,
+    InvalidRequest,
+    OutOfOrderSequence,
+    UnknownProducerId,
+)
 from raftmq.words import counted, kind_of
 
 if TYPE_CHECKING:
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
 
     from raftmq.client.consumer.record import AnyRecord
     from raftmq.client.processing.retry_policy import RetryPolicy
+    from raftmq.errors import RaftmqError
     from raftmq.wire.batch.record_headers import Headers
 
     GivenError: TypeAlias = BaseException | str | None
@@ -36,6 +42,11 @@ if TYPE_CHECKING:
 
 # A day less than the largest delay of a topic, as clocks differ: a refusal would end the program.
 DELAY_SECONDS_MAX = PAUSE_SECONDS_MAX - 86_400.0
+
+
+NO_POLICY = (
+    "the consumer has no policy that says when, and how often: give it retry=raftmq.RetryPolicy()"
+)
 
 
 class Move(NamedTuple):
@@ -64,6 +75,15 @@ def check_record(record: object, call: str) -> None:
     known_ownership(record)
 
 
+def is_lasting(error: RaftmqError) -> bool:
+    """Whether the next attempt to move a record would not succeed, either."""
+    # Of a topic that is to be made with as many replicas as its origin: a broker is down.
+    # A producer, or a transaction, that begins anew has a new number.
+    if isinstance(error, (InvalidReplicationFactor, OutOfOrderSequence, UnknownProducerId)):
+        return False
+    return error.definite and not error.retriable
+
+
 class Moves:
     """The moves of one group.
 
@@ -82,10 +102,7 @@ class Moves:
     def check_retry(self) -> None:
         """Raises InvalidRequest: the consumer has no policy."""
         if self._policy is None:
-            raise InvalidRequest(
-                "retry: the consumer has no policy that says when, and how often: give it "
-                "retry=raftmq.RetryPolicy()"
-            )
+            raise InvalidRequest(f"retry: {NO_POLICY}")
 
     def fate(self, record: AnyRecord, attempts: int = 1) -> RecordFate:
         """What becomes of a record that has failed so often since it was read."""
