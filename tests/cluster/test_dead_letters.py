@@ -14,7 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from raftmq import testing
+from raftmq.cli.letters import redrive
 from raftmq.cli.main import main
+from raftmq.client.client import Client as AsyncClient
 from raftmq.client.consumer.record import ConsumerRecord
 from raftmq.client.dead_letters.letters import letter_headers
 from raftmq.sync import connect
@@ -238,21 +240,45 @@ def test_exactly_once_over_kills(server: Server, mq: Client, desk: Desk, work: s
     assert {(one["attempts"], one["error"]) for one in rows} == {(2, "ValueError: seven")}
 
 
-def test_a_redrive_that_is_killed(server: Server, mq: Client, desk: Desk) -> None:
-    """Again and again, until one comes to its end: each dead letter is sent back once."""
-    count, deadline = 3_000, time.monotonic() + SECONDS_MAX
-    for topic in ("far", "__dead.far"):
-        mq.admin.create_topic(topic, partitions=1)
-    source = [ConsumerRecord("far", 0, number, -1, None, b"%d" % number) for number in range(count)]
+def write_letters(mq: Client, topic: str, count: int, **config: str) -> None:
+    """Of a group with the topic's name: numbers, whose errors say whether they are even."""
+    mq.admin.create_topic(topic, partitions=1, config=config)
+    mq.admin.create_topic(f"__dead.{topic}", partitions=1)
+    source = [ConsumerRecord(topic, 0, number, -1, None, b"%d" % number) for number in range(count)]
     with mq.producer() as producer:
         producer.send_many(
-            "__dead.far",
+            f"__dead.{topic}",
             source,
             value=lambda one: one.value,
             headers=lambda one: letter_headers(
-                one, "far", attempts=1, error=f"E: {'even' if one.offset % 2 == 0 else 'odd'}"
+                one, topic, attempts=1, error=f"E: {'even' if one.offset % 2 == 0 else 'odd'}"
             ),
         )
+
+
+def test_one_reader_of_a_partition(mq: Client, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For all steps of a redrive: a consumer that is opened waits for metadata."""
+    write_letters(mq, "steps", 40)
+    opened = 0
+    open_consumer = AsyncClient.consumer
+
+    def counted(*given: Any, **options: Any) -> Any:
+        nonlocal opened
+        opened += 1
+        return open_consumer(*given, **options)
+
+    monkeypatch.setattr(AsyncClient, "consumer", counted)
+    monkeypatch.setattr(redrive, "STEP_RECORDS", 7)
+    assert desk.rows("redrive steps --error odd")[0]["sent"] == 20
+    assert opened == 2  # to plan, and to send
+    monkeypatch.undo()
+    assert values(mq, "steps") == [str(number) for number in range(1, 40, 2)]
+
+
+def test_a_redrive_that_is_killed(server: Server, mq: Client, desk: Desk) -> None:
+    """Again and again, until one comes to its end: each dead letter is sent back once."""
+    count, deadline = 3_000, time.monotonic() + SECONDS_MAX
+    write_letters(mq, "far", count)
     command = [sys.executable, "-m", "raftmq", "dlq", "redrive", "far", "--error", "even"]
     kills = 0
     while True:

@@ -12,12 +12,11 @@ from raftmq.cli.letters.letter_source import (
     all_boxes,
     find_box,
     letter_object,
-    letter_of,
     read_letters,
 )
 from raftmq.cli.terminal.exits import ExitCode
 from raftmq.cli.terminal.output import NOTHING, Row, show_time, shown, write_json, write_table
-from raftmq.client.dead_letters.letters import most_frequent
+from raftmq.client.dead_letters.letters import most_frequent, read_letter
 
 if TYPE_CHECKING:
     from raftmq.cli.letters.letter_source import Box, LetterFilter
@@ -66,7 +65,7 @@ def show_letters(
 
         def take(record: ConsumerRecord) -> bool:
             nonlocal is_cut
-            letter = letter_of(record)
+            letter = read_letter(record.headers)
             if wanted.passes(record, letter):
                 is_cut = len(rows) == count
                 if not is_cut:
@@ -97,14 +96,14 @@ async def _summary(client: Client, box: Box) -> Row:
 
     def take(record: ConsumerRecord) -> bool:
         nonlocal name
-        letter = letter_of(record)
+        letter = read_letter(record.headers)
         name = letter.group or name
         times.append(record.timestamp)
         errors[letter.error] += 1
         return True
 
     await read_letters(client, box.topic, spans, take)
-    found = most_frequent(errors.elements(), ERRORS_MAX)
+    found = most_frequent(errors, ERRORS_MAX)
     return {
         "group": name,
         "topic": box.topic,
@@ -119,12 +118,11 @@ def _summary_row(row: Row) -> tuple[object, ...]:
     errors = row["errors"]
     assert isinstance(errors, list)
     told = [f"{shown(one['error'], ERROR_CHARS_MAX)} ({one['count']})" for one in errors]
-    times = [show_time(one) if isinstance(one, int) else NOTHING for one in _times(row)]
+    times = [
+        show_time(one) if isinstance(one, int) else NOTHING
+        for one in (row["oldest"], row["newest"])
+    ]
     return shown(str(row["group"]), TEXT_CHARS_MAX), row["letters"], *times, "; ".join(told)
-
-
-def _times(row: Row) -> tuple[object, object]:
-    return row["oldest"], row["newest"]
 
 
 def _letter_row(row: Row) -> tuple[object, ...]:

@@ -12,19 +12,20 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.cli.clusters.connected import run_connected
-from raftmq.cli.letters.letter_source import Span, find_box, letter_object, letter_of, read_letters
+from raftmq.cli.letters.letter_source import find_box, letter_object, open_span, read_letters
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import Row, write_json, write_table
 from raftmq.client.administration.checks import check_topic
-from raftmq.client.dead_letters.letters import dead_letter_topic, redriven_headers
+from raftmq.client.dead_letters.letters import dead_letter_topic, read_letter, redriven_headers
 from raftmq.errors import RaftmqError
 from raftmq.words import counted
 
 if TYPE_CHECKING:
-    from raftmq.cli.letters.letter_source import Box, LetterFilter
+    from raftmq.cli.letters.letter_source import Box, LetterFilter, Span
     from raftmq.client.administration.admin import Admin
     from raftmq.client.client import Client
     from raftmq.client.consumer.record import ConsumerRecord
+    from raftmq.client.dead_letters.letters import DeadLetter
     from raftmq.client.producer.producer import Producer
 
 STEP_RECORDS, STEP_BYTES = 500, 4 << 20  # of one transaction
@@ -50,13 +51,13 @@ class Plan(NamedTuple):
     """What is to be sent.
 
     Attributes:
-        offsets: of the letters that are meant, by partition.
-        counts: of these, by the topic to which they go.
+        ends: behind the last letter that is meant, by partition.
+        counts: of those that are meant, by the topic to which they go.
         homeless: meant, and without an origin.
         rows: what is said of them, for a dry run.
     """
 
-    offsets: dict[int, set[int]]
+    ends: dict[int, int]
     counts: dict[str, int]
     homeless: int
     rows: list[Row]
@@ -101,15 +102,15 @@ async def _plan(client: Client, admin: Admin, box: Box, order: RedriveOrder) -> 
 
     def take(record: ConsumerRecord) -> bool:
         nonlocal found, homeless
-        letter = letter_of(record)
+        letter = read_letter(record.headers)
         if not order.wanted.passes(record, letter):
             return True
-        topic = _target(record, order)
+        topic = _target(letter, order)
         if topic is None:
             homeless += 1
             return True
         found += 1
-        plan.offsets.setdefault(record.partition, set()).add(record.offset)
+        plan.ends[record.partition] = record.offset + 1
         plan.counts[topic] = plan.counts.get(topic, 0) + 1
         if order.is_dry and order.as_json:
             plan.rows.append(letter_object(record, letter) | {"to": topic})
@@ -127,67 +128,71 @@ async def _plan(client: Client, admin: Admin, box: Box, order: RedriveOrder) -> 
     return plan._replace(homeless=homeless)
 
 
-def _target(record: ConsumerRecord, order: RedriveOrder) -> str | None:
+def _target(letter: DeadLetter, order: RedriveOrder) -> str | None:
     """None: nobody knows."""
     if order.to_topic is not None:
         return order.to_topic
-    origin = letter_of(record).origin
-    return None if origin is None else origin.topic
+    return None if letter.origin is None else letter.origin.topic
 
 
 async def _send(
     client: Client, producer: Producer, box: Box, plan: Plan, order: RedriveOrder
 ) -> int:
     """The number of letters that were not meant, and stand behind the others now."""
-    step: list[ConsumerRecord] = []
     kept = 0
     for span in _spans(box, plan):
-        at = span.start
-        while at < span.end:
-            step.clear()
-            size = 0
-
-            def take(record: ConsumerRecord) -> bool:
-                nonlocal size
+        step: list[ConsumerRecord] = []
+        size = 0
+        # One consumer for all steps: to open one takes longer than what it reads.
+        async with open_span(client, box.topic, span) as letters:
+            async for record in letters:
                 step.append(record)
                 size += record.size
-                return len(step) < STEP_RECORDS and size < STEP_BYTES
+                if len(step) == STEP_RECORDS or size >= STEP_BYTES:
+                    kept += await _send_step(producer, box, step, order)
+                    step, size = [], 0
+        if step:
+            kept += await _send_step(producer, box, step, order)
+    return kept
 
-            await read_letters(client, box.topic, [Span(span.partition, at, span.end)], take)
-            at = step[-1].offset + 1 if step else span.end
-            meant = plan.offsets[span.partition]
-            async with producer.transaction() as tx:
-                for record in step:
-                    if record.offset in meant:
-                        topic = _target(record, order)
-                        assert topic is not None, "planned"
-                        await tx.enqueue(
-                            topic,
-                            record.value,
-                            key=record.key,
-                            headers=redriven_headers(record.headers),
-                            tags=record.tags,
-                        )
-                    else:
-                        kept += 1
-                        await tx.enqueue(
-                            box.topic,
-                            record.value,
-                            key=record.key,
-                            headers=record.headers,
-                            tags=record.tags,
-                            timestamp=max(record.timestamp, 0),
-                        )
-                tx.commit_offsets({(box.topic, span.partition): at}, group=box.redrive_group)
+
+async def _send_step(
+    producer: Producer, box: Box, step: list[ConsumerRecord], order: RedriveOrder
+) -> int:
+    kept = 0
+    async with producer.transaction() as tx:
+        for record in step:
+            letter = read_letter(record.headers)
+            topic = _target(letter, order) if order.wanted.passes(record, letter) else None
+            if topic is not None:
+                await tx.enqueue(
+                    topic,
+                    record.value,
+                    key=record.key,
+                    headers=redriven_headers(record.headers, letter),
+                    tags=record.tags,
+                )
+            else:
+                kept += 1
+                await tx.enqueue(
+                    box.topic,
+                    record.value,
+                    key=record.key,
+                    headers=record.headers,
+                    tags=record.tags,
+                    timestamp=max(record.timestamp, 0),
+                )
+        place = box.topic, step[-1].partition
+        tx.commit_offsets({place: step[-1].offset + 1}, group=box.redrive_group)
     return kept
 
 
 def _spans(box: Box, plan: Plan) -> list[Span]:
     """Up to the last letter that is meant: what stands behind it stays where it is."""
     return [
-        span._replace(end=max(plan.offsets[span.partition]) + 1)
+        span._replace(end=plan.ends[span.partition])
         for span in box.spans
-        if span.partition in plan.offsets
+        if span.partition in plan.ends
     ]
 
 

@@ -15,7 +15,7 @@ from raftmq.model import GROUP_CHARS_MAX
 from raftmq.topic_config import DAY_MS, TOPIC_NAME_CHARS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from raftmq.wire.batch.record_headers import Headers
 
@@ -175,10 +175,9 @@ def read_letter(headers: Headers) -> DeadLetter:
     )
 
 
-def redriven_headers(headers: Headers) -> Headers:
+def redriven_headers(headers: Headers, letter: DeadLetter) -> Headers:
     """Of a dead letter that is sent back: those of the program, and how often it was sent back."""
-    count = read_letter(headers).redriven + 1
-    return (*plain_headers(headers), (REDRIVEN, str(count).encode()))
+    return (*plain_headers(headers), (REDRIVEN, str(letter.redriven + 1).encode()))
 
 
 def plain_headers(headers: Headers) -> Headers:
@@ -202,12 +201,9 @@ def error_text(error: BaseException | str | None) -> str:
     return line[:ERROR_CHARS_MAX]
 
 
-def most_frequent(errors: Iterable[str], count: int) -> Sequence[tuple[str, int]]:
+def most_frequent(errors: Mapping[str, int], count: int) -> Sequence[tuple[str, int]]:
     """Errors and how often they are there, the most frequent first."""
-    found: dict[str, int] = {}
-    for error in errors:
-        found[error] = found.get(error, 0) + 1
-    return sorted(found.items(), key=lambda one: (-one[1], one[0]))[:count]
+    return sorted(errors.items(), key=lambda one: (-one[1], one[0]))[:count]
 
 
 def _number(text: str) -> int | None:
