@@ -151,7 +151,8 @@ def redrive(
     tags, with the time of now, and a header raftmq.redriven that counts.
 
     All groups that read these topics get them, not only GROUP. What was sent back is no dead letter
-    any more, and is deleted; a second run does not send it again, also if the first one was killed.
+    any more, and is deleted; a second run does not send it again, also if the first one was killed:
+    then start one, as it also deletes what that one had sent.
     With --error, dead letters that are not meant stay: those that stand before one that is sent are
     appended again behind all others.
 

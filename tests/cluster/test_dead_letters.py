@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from raftmq import testing
 from raftmq.cli.letters import redrive
 from raftmq.cli.main import main
+from raftmq.client.administration.admin import Admin
 from raftmq.client.client import Client as AsyncClient
 from raftmq.client.consumer.record import ConsumerRecord
 from raftmq.client.dead_letters.letters import letter_headers
@@ -295,8 +296,51 @@ def test_a_redrive_that_is_killed(server: Server, mq: Client, desk: Desk) -> Non
     assert kills, "it was too quick"
     wanted = [str(number) for number in range(0, count, 2)]
     assert sorted(values(mq, "far")) == sorted(wanted)
-    left = [one["value"] for one in desk.rows("show far -n 9999")]
-    assert sorted(left) == sorted(str(number) for number in range(1, count, 2))
+    left = sorted(str(number) for number in range(1, count, 2))
+    assert sorted(one["value"] for one in desk.rows("show far -n 9999")) == left
+    # What was sent back stands there no more: else it would be a dead letter again once the offset
+    # of the redrive is forgotten.
+    assert sorted(values(mq, "__dead.far")) == left
+    mq.admin.delete_group("__redrive.far")
+    assert desk.rows("list far")[0]["letters"] == len(left)
+
+
+@contextmanager
+def stopped_before_it_deletes(error: BaseException) -> Iterator[None]:
+    """As a redrive is that ends between its last transaction and the deletion."""
+
+    async def stop(self: object, *given: object, **options: object) -> None:
+        raise error
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Admin, "delete_records", stop)
+        yield
+
+
+@pytest.mark.parametrize("line", ["redrive {}", "redrive {} --error odd", "purge {} --yes"])
+def test_killed_before_it_deletes(mq: Client, desk: Desk, line: str) -> None:
+    """The next command deletes what was sent back, also if nothing is left to send."""
+    group = f"kept-{len(line)}"
+    write_letters(mq, group, 3)
+    with stopped_before_it_deletes(KeyboardInterrupt()):
+        result = desk.run(f"redrive {group}")
+    assert result.exit_code == 130
+    assert f"3 dead letters of group {group} sent back so far: run it again" in result.stderr
+    assert len(values(mq, f"__dead.{group}")) == 3
+    assert desk.run(line.format(group)).exit_code == 0
+    mq.admin.delete_group(f"__redrive.{group}")
+    assert desk.rows(f"show {group}") == []
+    assert values(mq, f"__dead.{group}") == []
+    assert values(mq, group) == ["0", "1", "2"]
+
+
+def test_purge_deletes_nothing_when_it_only_looks(mq: Client, desk: Desk) -> None:
+    write_letters(mq, "looked-at", 2)
+    with stopped_before_it_deletes(KeyboardInterrupt()):
+        desk.run("redrive looked-at")
+    assert desk.rows("purge looked-at --dry-run")[0]["letters"] == 0
+    assert desk.rows("redrive looked-at --dry-run") == []
+    assert len(values(mq, "__dead.looked-at")) == 2
 
 
 def test_the_leader_dies_meanwhile(server: Server, mq: Client, desk: Desk) -> None:

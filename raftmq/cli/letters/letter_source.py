@@ -7,6 +7,7 @@ offset is that of a group of its own, and counts where it is beyond the beginnin
 from __future__ import annotations
 
 from contextlib import aclosing, asynccontextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
@@ -26,7 +27,7 @@ from raftmq.client.dead_letters.letters import (
 from raftmq.errors import GroupIdNotFound, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 
     from raftmq.client.administration.admin import Admin
     from raftmq.client.client import Client
@@ -51,11 +52,13 @@ class Box(NamedTuple):
     Attributes:
         name: that stands for the group.
         spans: of each partition, by number; the topic has one, if nobody has made it otherwise.
+        sent: by partition, behind what was sent back and still stands there.
     """
 
     topic: str
     name: str
-    spans: tuple[Span, ...]
+    spans: tuple[Span, ...] = ()
+    sent: Mapping[int, int] = MappingProxyType({})
 
     @property
     def redrive_group(self) -> str:
@@ -127,15 +130,21 @@ async def find_box(admin: Admin, group: str) -> Box:
 
 
 async def _box(admin: Admin, topic: str, name: str) -> Box:
-    box = Box(topic, name, ())
+    box = Box(topic, name)
+    sent_back = await positions(admin, box)
     starts = await admin.offsets(topic, "earliest")
     ends = await admin.offsets(topic, "latest")
-    sent_back = await positions(admin, box)
     spans = [
-        Span(number, max(starts.get(number) or 0, sent_back.get(number, 0)), end or 0)
-        for number, end in sorted(ends.items())
+        Span(number, starts.get(number) or 0, end or 0) for number, end in sorted(ends.items())
     ]
-    return box._replace(spans=tuple(span for span in spans if span.start < span.end))
+    sent = {
+        one.partition: at
+        for one in spans
+        if one.start < (at := min(sent_back.get(one.partition, 0), one.end))
+    }
+    spans = [one._replace(start=sent.get(one.partition, one.start)) for one in spans]
+    left = tuple(one for one in spans if one.start < one.end)
+    return box._replace(spans=left, sent=sent)
 
 
 async def positions(admin: Admin, box: Box) -> dict[int, int]:

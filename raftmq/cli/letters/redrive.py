@@ -3,12 +3,14 @@
 Each step is a transaction: records are sent, letters between them that are not meant are appended
 again behind all others, and the offset of the group `__redrive.X` moves over both. So what dies in
 between sends nothing twice, and a second command ends the transaction of the first. What was sent
-back is deleted afterwards: offsets of groups without members are forgotten before letters are.
+back is deleted afterwards, or by the next run: offsets of groups without members are forgotten
+before letters are.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.cli.clusters.connected import run_connected
@@ -21,6 +23,8 @@ from raftmq.errors import RaftmqError
 from raftmq.words import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from raftmq.cli.letters.letter_source import Box, LetterFilter, Span
     from raftmq.client.administration.admin import Admin
     from raftmq.client.client import Client
@@ -47,6 +51,19 @@ class RedriveOrder(NamedTuple):
     as_json: bool
 
 
+class Done:
+    """What was committed.
+
+    Attributes:
+        sent: by topic.
+        kept: letters that were not meant, and stand behind the others now.
+    """
+
+    def __init__(self) -> None:
+        self.sent = Counter[str]()
+        self.kept = 0
+
+
 class Plan(NamedTuple):
     """What is to be sent.
 
@@ -70,25 +87,37 @@ def redrive(order: RedriveOrder, bootstrap: str | None, timeout: float) -> int:
             line = f"--to-topic {order.to_topic}: they stand there, and would lose their origin"
             raise CommandError(line, ExitCode.USAGE)
 
-    async def run(client: Client) -> tuple[Plan, int]:
+    done = Done()
+
+    async def run(client: Client) -> Plan:
         admin = client.admin.with_timeout(timeout)
         box = await find_box(admin, order.group)
         if order.is_dry:
-            return await _plan(client, admin, box, order), 0
+            return await _plan(client, admin, box, order)
         async with client.producer(
             transaction_id=box.redrive_group,
             max_request_size=SIZE_MAX,
             buffer_memory=2 * SIZE_MAX,
         ) as producer:
             box = await find_box(admin, order.group)  # what another command had begun has ended
+            await _delete_sent(admin, box.topic, box.sent)  # ... and may have been killed then
             plan = await _plan(client, admin, box, order)
-            kept = await _send(client, producer, box, plan, order)
-        await _delete_sent(admin, box, plan)
-        return plan, kept
+            await _send(client, producer, box, plan, order, done)
+        await _delete_sent(admin, box.topic, plan.ends)
+        return plan
 
-    # It may take long: nothing but silence ends it.
-    plan, kept = run_connected(run, bootstrap)
-    _tell(order, plan, kept)
+    try:
+        # It may take long: nothing but silence ends it.
+        plan = run_connected(run, bootstrap)
+    except BaseException as error:
+        if not order.is_dry and (done.sent or isinstance(error, KeyboardInterrupt)):
+            count = counted(done.sent.total(), "dead letter")
+            sys.stderr.write(
+                f"raftmq: {count} of group {order.group} sent back so far: run it again, it goes on"
+                " with the others\n"
+            )
+        raise
+    _tell(order, plan, done)
     return ExitCode.OK
 
 
@@ -136,10 +165,8 @@ def _target(letter: DeadLetter, order: RedriveOrder) -> str | None:
 
 
 async def _send(
-    client: Client, producer: Producer, box: Box, plan: Plan, order: RedriveOrder
-) -> int:
-    """The number of letters that were not meant, and stand behind the others now."""
-    kept = 0
+    client: Client, producer: Producer, box: Box, plan: Plan, order: RedriveOrder, done: Done
+) -> None:
     for span in _spans(box, plan):
         step: list[ConsumerRecord] = []
         size = 0
@@ -149,22 +176,22 @@ async def _send(
                 step.append(record)
                 size += record.size
                 if len(step) == STEP_RECORDS or size >= STEP_BYTES:
-                    kept += await _send_step(producer, box, step, order)
+                    await _send_step(producer, box, step, order, done)
                     step, size = [], 0
         if step:
-            kept += await _send_step(producer, box, step, order)
-    return kept
+            await _send_step(producer, box, step, order, done)
 
 
 async def _send_step(
-    producer: Producer, box: Box, step: list[ConsumerRecord], order: RedriveOrder
-) -> int:
-    kept = 0
+    producer: Producer, box: Box, step: list[ConsumerRecord], order: RedriveOrder, done: Done
+) -> None:
+    sent, kept = Counter[str](), 0
     async with producer.transaction() as tx:
         for record in step:
             letter = read_letter(record.headers)
             topic = _target(letter, order) if order.wanted.passes(record, letter) else None
             if topic is not None:
+                sent[topic] += 1
                 await tx.enqueue(
                     topic,
                     record.value,
@@ -184,7 +211,8 @@ async def _send_step(
                 )
         place = box.topic, step[-1].partition
         tx.commit_offsets({place: step[-1].offset + 1}, group=box.redrive_group)
-    return kept
+    done.sent += sent
+    done.kept += kept
 
 
 def _spans(box: Box, plan: Plan) -> list[Span]:
@@ -196,20 +224,20 @@ def _spans(box: Box, plan: Plan) -> list[Span]:
     ]
 
 
-async def _delete_sent(admin: Admin, box: Box, plan: Plan) -> None:
-    ends: dict[int, int] = {span.partition: span.end for span in _spans(box, plan)}
+async def _delete_sent(admin: Admin, topic: str, ends: Mapping[int, int]) -> None:
     if not ends:
         return
     try:
-        await admin.delete_records(box.topic, dict(ends))
-    except RaftmqError as error:  # the next run goes on behind them, while the offset is known
+        await admin.delete_records(topic, dict(ends))
+    except RaftmqError as error:  # the next run does it, while the offset is known
         sys.stderr.write(
-            f"raftmq: what was sent back still stands in {box.topic}, and a redrive would send it"
-            f" again after groups.offsets_retention_ms: `raftmq topic trim {box.topic}`: {error}\n"
+            f"raftmq: what was sent back still stands in {topic}, and would be sent again after"
+            f" groups.offsets_retention_ms: run it again before: {error}\n"
         )
 
 
-def _tell(order: RedriveOrder, plan: Plan, kept: int) -> None:
+def _tell(order: RedriveOrder, plan: Plan, done: Done) -> None:
+    counts = plan.counts if order.is_dry else done.sent
     if plan.homeless:
         count = counted(plan.homeless, "dead letter")
         sys.stderr.write(f"raftmq: {count} without an origin: give --to-topic to send them\n")
@@ -219,7 +247,7 @@ def _tell(order: RedriveOrder, plan: Plan, kept: int) -> None:
             if order.is_dry
             else [
                 {"group": order.group, "topic": topic, "sent": count}
-                for topic, count in sorted(plan.counts.items())
+                for topic, count in sorted(counts.items())
             ]
         )
         write_json(rows)
@@ -230,7 +258,7 @@ def _tell(order: RedriveOrder, plan: Plan, kept: int) -> None:
     if not plan.counts:
         return
     title = "to be sent" if order.is_dry else "sent"
-    write_table(("topic", title), sorted(plan.counts.items()))
-    if kept:
-        count = counted(kept, "dead letter")
+    write_table(("topic", title), sorted(counts.items()))
+    if done.kept:
+        count = counted(done.kept, "dead letter")
         sys.stderr.write(f"raftmq: appended again behind all others, as not meant: {count}\n")
