@@ -157,7 +157,8 @@ def redrive(
     appended again behind all others.
 
     Exit code 3 if nothing of the group was ever set aside, or a topic is not there any more: then
-    nothing is sent.
+    nothing is sent. 1 if some are too large for their topic with that header: these stay, and
+    stderr names them.
     """
     from raftmq.cli.letters.letter_source import filter_of
     from raftmq.cli.letters.redrive import RedriveOrder, redrive

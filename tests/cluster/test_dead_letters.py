@@ -305,6 +305,30 @@ def test_a_redrive_that_is_killed(server: Server, mq: Client, desk: Desk) -> Non
     assert desk.rows("list far")[0]["letters"] == len(left)
 
 
+def test_one_that_is_too_large(mq: Client, desk: Desk) -> None:
+    """With the header that counts it has no room in its topic: it is kept, and the others go."""
+    names = [*map(str, range(9)), "5" * 9_990, *map(str, range(9, 12))]
+    mq.admin.create_topic("__dead.tight", partitions=1)
+    mq.admin.create_topic("tight", partitions=1, config={"max.message.bytes": 10_000})
+    mq.admin.create_topic("wide", partitions=1)
+    with mq.producer() as producer:
+        for at, name in enumerate(names):
+            source = ConsumerRecord("tight", 0, at, -1, None, None)
+            headers = letter_headers(source, "tight", attempts=1, error="")
+            producer.send("__dead.tight", name, headers=headers)
+    result = desk.run("redrive tight -o json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == {"group": "tight", "topic": "tight", "sent": 12}
+    [kept] = desk.rows("show tight")
+    assert kept["value"] == names[9]
+    assert "1 dead letter too large with the header raftmq.redriven, and kept" in result.stderr
+    assert f"offset {kept['offset']}, of tight/0/9/-1, for tight: raise max" in result.stderr
+    assert values(mq, "tight") == [name for name in names if len(name) < 9]
+    assert desk.rows("redrive tight --to-topic wide")[0]["sent"] == 1
+    assert values(mq, "wide") == [names[9]]
+    assert desk.rows("show tight") == []
+
+
 @contextmanager
 def stopped_before_it_deletes(error: BaseException) -> Iterator[None]:
     """As a redrive is that ends between its last transaction and the deletion."""

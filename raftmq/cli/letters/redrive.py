@@ -18,8 +18,14 @@ from raftmq.cli.letters.letter_source import find_box, letter_object, open_span,
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import Row, write_json, write_table
 from raftmq.client.administration.checks import check_topic
-from raftmq.client.dead_letters.letters import dead_letter_topic, read_letter, redriven_headers
-from raftmq.errors import RaftmqError
+from raftmq.client.dead_letters.letters import (
+    REDRIVEN,
+    dead_letter_topic,
+    read_letter,
+    redriven_headers,
+)
+from raftmq.client.dead_letters.rejecting import MAX_BYTES, MAX_BYTES_KEY
+from raftmq.errors import MessageTooLarge, RaftmqError, TransactionAborted
 from raftmq.words import counted
 
 if TYPE_CHECKING:
@@ -30,10 +36,11 @@ if TYPE_CHECKING:
     from raftmq.client.client import Client
     from raftmq.client.consumer.record import ConsumerRecord
     from raftmq.client.dead_letters.letters import DeadLetter
+    from raftmq.client.producer.delivery import Delivery
     from raftmq.client.producer.producer import Producer
 
 STEP_RECORDS, STEP_BYTES = 500, 4 << 20  # of one transaction
-SIZE_MAX = 32 << 20  # the topics decide
+NAMED_MAX = 10  # letters that are too large, in one line
 
 
 class RedriveOrder(NamedTuple):
@@ -49,19 +56,6 @@ class RedriveOrder(NamedTuple):
     most: int | None
     is_dry: bool
     as_json: bool
-
-
-class Done:
-    """What was committed.
-
-    Attributes:
-        sent: by topic.
-        kept: letters that were not meant, and stand behind the others now.
-    """
-
-    def __init__(self) -> None:
-        self.sent = Counter[str]()
-        self.kept = 0
 
 
 class Plan(NamedTuple):
@@ -87,7 +81,7 @@ def redrive(order: RedriveOrder, bootstrap: str | None, timeout: float) -> int:
             line = f"--to-topic {order.to_topic}: they stand there, and would lose their origin"
             raise CommandError(line, ExitCode.USAGE)
 
-    done = Done()
+    done = Sending(order)
 
     async def run(client: Client) -> Plan:
         admin = client.admin.with_timeout(timeout)
@@ -96,13 +90,13 @@ def redrive(order: RedriveOrder, bootstrap: str | None, timeout: float) -> int:
             return await _plan(client, admin, box, order)
         async with client.producer(
             transaction_id=box.redrive_group,
-            max_request_size=SIZE_MAX,
-            buffer_memory=2 * SIZE_MAX,
+            max_request_size=MAX_BYTES,  # the topics decide
+            buffer_memory=2 * MAX_BYTES,
         ) as producer:
             box = await find_box(admin, order.group)  # what another command had begun has ended
             await _delete_sent(admin, box.topic, box.sent)  # ... and may have been killed then
             plan = await _plan(client, admin, box, order)
-            await _send(client, producer, box, plan, order, done)
+            await done.run(client, producer, box, _spans(box, plan))
         await _delete_sent(admin, box.topic, plan.ends)
         return plan
 
@@ -118,7 +112,7 @@ def redrive(order: RedriveOrder, bootstrap: str | None, timeout: float) -> int:
             )
         raise
     _tell(order, plan, done)
-    return ExitCode.OK
+    return ExitCode.FAILED if done.large else ExitCode.OK
 
 
 async def _plan(client: Client, admin: Admin, box: Box, order: RedriveOrder) -> Plan:
@@ -164,55 +158,96 @@ def _target(letter: DeadLetter, order: RedriveOrder) -> str | None:
     return None if letter.origin is None else letter.origin.topic
 
 
-async def _send(
-    client: Client, producer: Producer, box: Box, plan: Plan, order: RedriveOrder, done: Done
-) -> None:
-    for span in _spans(box, plan):
-        step: list[ConsumerRecord] = []
-        size = 0
-        # One consumer for all steps: to open one takes longer than what it reads.
-        async with open_span(client, box.topic, span) as letters:
-            async for record in letters:
-                step.append(record)
-                size += record.size
-                if len(step) == STEP_RECORDS or size >= STEP_BYTES:
-                    await _send_step(producer, box, step, order, done)
-                    step, size = [], 0
-        if step:
-            await _send_step(producer, box, step, order, done)
+class Sending:
+    """Sends what is meant, in steps.
 
+    Attributes:
+        sent: letters that were sent, by topic.
+        kept: the number of those that were not meant, and stand behind the others now.
+        large: those that their topic does not take: which they are.
+    """
 
-async def _send_step(
-    producer: Producer, box: Box, step: list[ConsumerRecord], order: RedriveOrder, done: Done
-) -> None:
-    sent, kept = Counter[str](), 0
-    async with producer.transaction() as tx:
-        for record in step:
-            letter = read_letter(record.headers)
-            topic = _target(letter, order) if order.wanted.passes(record, letter) else None
-            if topic is not None:
-                sent[topic] += 1
-                await tx.enqueue(
-                    topic,
-                    record.value,
-                    key=record.key,
-                    headers=redriven_headers(record.headers, letter),
-                    tags=record.tags,
-                )
-            else:
-                kept += 1
-                await tx.enqueue(
-                    box.topic,
-                    record.value,
-                    key=record.key,
-                    headers=record.headers,
-                    tags=record.tags,
-                    timestamp=max(record.timestamp, 0),
-                )
-        place = box.topic, step[-1].partition
-        tx.commit_offsets({place: step[-1].offset + 1}, group=box.redrive_group)
-    done.sent += sent
-    done.kept += kept
+    def __init__(self, order: RedriveOrder) -> None:
+        self._order = order
+        self.sent, self.kept = Counter[str](), 0
+        self.large: list[str] = []
+
+    async def run(self, client: Client, producer: Producer, box: Box, spans: list[Span]) -> None:
+        for span in spans:
+            step: list[ConsumerRecord] = []
+            size = 0
+            # One consumer for all steps: to open one takes longer than what it reads.
+            async with open_span(client, box.topic, span) as letters:
+                async for record in letters:
+                    step.append(record)
+                    size += record.size
+                    if len(step) == STEP_RECORDS or size >= STEP_BYTES:
+                        await self._send(producer, box, step)
+                        step, size = [], 0
+            if step:
+                await self._send(producer, box, step)
+
+    async def _send(self, producer: Producer, box: Box, step: list[ConsumerRecord]) -> None:
+        """One that its topic does not take aborts the step: it is found by halves, and kept."""
+        try:
+            await self._commit(producer, box, step)
+        except (MessageTooLarge, TransactionAborted) as error:
+            if not any(isinstance(one, MessageTooLarge) for one in (error, error.__cause__)):
+                raise
+            if len(step) == 1:
+                await self._keep(producer, box, step[0], error)
+                return
+            middle = len(step) // 2
+            await self._send(producer, box, step[:middle])
+            await self._send(producer, box, step[middle:])
+
+    async def _keep(
+        self, producer: Producer, box: Box, record: ConsumerRecord, error: RaftmqError
+    ) -> None:
+        letter, topic = read_letter(record.headers), self._topic_of(record)
+        if topic is None:  # it would have to be appended again
+            raise CommandError(f"{box.topic}, offset {record.offset}: {error}", ExitCode.FAILED)
+        delivery = await self._commit(producer, box, [record], is_kept=True)
+        place = f"of {letter.origin}, " if letter.origin else ""
+        self.large.append(f"offset {(await delivery).offset}, {place}for {topic}")
+
+    async def _commit(
+        self, producer: Producer, box: Box, step: list[ConsumerRecord], *, is_kept: bool = False
+    ) -> Delivery:
+        """The outcome of the last record."""
+        sent = Counter[str]()
+        async with producer.transaction() as tx:
+            for record in step:
+                topic = None if is_kept else self._topic_of(record)
+                if topic is not None:
+                    sent[topic] += 1
+                    delivery = await tx.enqueue(
+                        topic,
+                        record.value,
+                        key=record.key,
+                        headers=redriven_headers(record.headers, read_letter(record.headers)),
+                        tags=record.tags,
+                    )
+                else:
+                    delivery = await tx.enqueue(
+                        box.topic,
+                        record.value,
+                        key=record.key,
+                        headers=record.headers,
+                        tags=record.tags,
+                        timestamp=max(record.timestamp, 0),
+                    )
+            place = box.topic, step[-1].partition
+            tx.commit_offsets({place: step[-1].offset + 1}, group=box.redrive_group)
+        self.sent += sent
+        self.kept += 0 if is_kept else len(step) - sent.total()
+        return delivery
+
+    def _topic_of(self, record: ConsumerRecord) -> str | None:
+        """None: it is not meant, or nobody knows."""
+        letter = read_letter(record.headers)
+        is_meant = self._order.wanted.passes(record, letter)
+        return _target(letter, self._order) if is_meant else None
 
 
 def _spans(box: Box, plan: Plan) -> list[Span]:
@@ -236,11 +271,18 @@ async def _delete_sent(admin: Admin, topic: str, ends: Mapping[int, int]) -> Non
         )
 
 
-def _tell(order: RedriveOrder, plan: Plan, done: Done) -> None:
+def _tell(order: RedriveOrder, plan: Plan, done: Sending) -> None:
     counts = plan.counts if order.is_dry else done.sent
     if plan.homeless:
         count = counted(plan.homeless, "dead letter")
         sys.stderr.write(f"raftmq: {count} without an origin: give --to-topic to send them\n")
+    if done.large:
+        count, others = counted(len(done.large), "dead letter"), len(done.large) - NAMED_MAX
+        which = "; ".join([*done.large[:NAMED_MAX], *([f"{others} more"] if others > 0 else [])])
+        sys.stderr.write(
+            f"raftmq: {count} too large with the header {REDRIVEN}, and kept: {which}: raise"
+            f" {MAX_BYTES_KEY} of that topic, or give --to-topic\n"
+        )
     if order.as_json:
         rows = (
             plan.rows
