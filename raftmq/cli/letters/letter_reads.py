@@ -15,7 +15,16 @@ from raftmq.cli.letters.letter_source import (
     read_letters,
 )
 from raftmq.cli.terminal.exits import ExitCode
-from raftmq.cli.terminal.output import NOTHING, Row, show_time, shown, write_json, write_table
+from raftmq.cli.terminal.output import (
+    NOTHING,
+    Row,
+    Table,
+    row_blocks,
+    show_time,
+    shown,
+    write_json,
+    write_table,
+)
 from raftmq.client.dead_letters.letters import most_frequent, read_letter
 
 if TYPE_CHECKING:
@@ -57,32 +66,36 @@ def show_letters(
     *,
     as_json: bool,
 ) -> int:
-    is_cut = False
+    shown_count, is_cut = 0, False
+    table = Table(SHOW_TITLES)
 
-    async def ask(client: Client) -> list[Row]:
+    def write(rows: list[Row]) -> None:
+        if as_json:
+            write_json(rows)
+        else:
+            table.write(map(_letter_row, rows))
+
+    async def ask(client: Client) -> None:
         box = await find_box(client.admin.with_timeout(timeout), group)
-        rows: list[Row] = []
 
         def take(record: ConsumerRecord) -> bool:
-            nonlocal is_cut
+            nonlocal shown_count, is_cut
             letter = read_letter(record.headers)
             if wanted.passes(record, letter):
-                is_cut = len(rows) == count
+                is_cut = shown_count == count
                 if not is_cut:
-                    rows.append(letter_object(record, letter))
+                    shown_count += 1
+                    add(letter_object(record, letter))
             return not is_cut
 
-        await read_letters(client, box.topic, box.spans, take)
-        return rows
+        with row_blocks(write) as add:
+            await read_letters(client, box.topic, box.spans, take)
 
-    rows = run_connected(ask, bootstrap, timeout_seconds=timeout)
-    if as_json:
-        write_json(rows)
-    else:
-        write_table(SHOW_TITLES, map(_letter_row, rows))
+    # A person may take minutes to read them: nothing but silence ends it.
+    run_connected(ask, bootstrap)
     if is_cut:
         sys.stderr.write(f"raftmq: group {group}: there are more than these {count}: see -n\n")
-    if not (rows or as_json):
+    if not (shown_count or as_json):
         sys.stderr.write(f"raftmq: group {group}: no such dead letters\n")
     return ExitCode.OK
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from raftmq.cli.clusters.connected import run_connected
 from raftmq.cli.letters.letter_source import find_box, letter_object, open_span, read_letters
 from raftmq.cli.terminal.exits import CommandError, ExitCode
-from raftmq.cli.terminal.output import Row, write_json, write_table
+from raftmq.cli.terminal.output import row_blocks, write_json, write_table
 from raftmq.client.administration.checks import check_topic
 from raftmq.client.dead_letters.letters import (
     REDRIVEN,
@@ -65,13 +65,11 @@ class Plan(NamedTuple):
         ends: behind the last letter that is meant, by partition.
         counts: of those that are meant, by the topic to which they go.
         homeless: meant, and without an origin.
-        rows: what is said of them, for a dry run.
     """
 
     ends: dict[int, int]
     counts: dict[str, int]
     homeless: int
-    rows: list[Row]
 
 
 def redrive(order: RedriveOrder, bootstrap: str | None, timeout: float) -> int:
@@ -120,7 +118,7 @@ async def _plan(client: Client, admin: Admin, box: Box, order: RedriveOrder) -> 
     Raises:
         CommandError: a topic to which letters would go is not there.
     """
-    plan = Plan({}, {}, 0, [])
+    plan = Plan({}, {}, 0)
     found = homeless = 0
 
     def take(record: ConsumerRecord) -> bool:
@@ -136,10 +134,11 @@ async def _plan(client: Client, admin: Admin, box: Box, order: RedriveOrder) -> 
         plan.ends[record.partition] = record.offset + 1
         plan.counts[topic] = plan.counts.get(topic, 0) + 1
         if order.is_dry and order.as_json:
-            plan.rows.append(letter_object(record, letter) | {"to": topic})
+            add(letter_object(record, letter) | {"to": topic})
         return order.most is None or found < order.most
 
-    await read_letters(client, box.topic, box.spans, take)
+    with row_blocks(write_json) as add:
+        await read_letters(client, box.topic, box.spans, take)
     there = {one.name for one in await admin.list_topics(list(plan.counts))} if found else set()
     if missing := sorted(plan.counts.keys() - there):
         count = counted(sum(plan.counts[name] for name in missing), "dead letter")
@@ -284,15 +283,11 @@ def _tell(order: RedriveOrder, plan: Plan, done: Sending) -> None:
             f" {MAX_BYTES_KEY} of that topic, or give --to-topic\n"
         )
     if order.as_json:
-        rows = (
-            plan.rows
-            if order.is_dry
-            else [
+        if not order.is_dry:  # else each letter was told
+            write_json(
                 {"group": order.group, "topic": topic, "sent": count}
                 for topic, count in sorted(counts.items())
-            ]
-        )
-        write_json(rows)
+            )
         return
     if not plan.counts and not plan.homeless:
         sys.stdout.write(f"group {order.group}: no such dead letters, nothing to send\n")
