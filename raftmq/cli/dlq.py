@@ -44,8 +44,8 @@ def dlq() -> None:
 def list_(group: str | None, output: str, timeout: float, bootstrap: str | None) -> int:
     """List the groups that have dead letters: how many, of when, and with which errors.
 
-    Of a group with more than 100,000 the newest of these are read, and the others counted by their
-    offsets. What was sent back does not count.
+    Of a group with more than 100,000 the newest of these are read, and the first one; the others
+    are counted by their offsets. What was sent back does not count.
 
     Exit code 3 if GROUP is given and nothing of it was ever set aside.
     """

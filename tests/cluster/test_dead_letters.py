@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from raftmq import testing
-from raftmq.cli.letters import redrive
+from raftmq.cli.letters import letter_reads, redrive
 from raftmq.cli.main import main
 from raftmq.client.administration.admin import Admin
 from raftmq.client.client import Client as AsyncClient
@@ -113,6 +113,23 @@ def test_the_desk(mq: Client, desk: Desk) -> None:
         last = list(consumer.records(timeout=1))[-1]
     assert last.headers == (("trace", b"7"), ("raftmq.redriven", b"1"))
     assert (last.key, last.tags) == ("d", ("eu",))
+
+
+def test_a_list_of_many(mq: Client, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest are read, and of the others the first, which says how old they are."""
+    mq.admin.create_topic("__dead.many", partitions=1)
+    source = ConsumerRecord("orders", 0, 0, -1, None, None)
+    with mq.producer() as producer:
+        for hour in range(9):
+            headers = letter_headers(source, "many", attempts=1, error=f"E: {hour % 2}")
+            time_ms = 1_700_000_000_000 + 3_600_000 * hour
+            producer.send("__dead.many", None, headers=headers, timestamp=time_ms)
+    monkeypatch.setattr(letter_reads, "READ_MAX", 3)
+    [listed] = desk.rows("list many")
+    assert listed["letters"] == 9
+    assert listed["oldest"] == 1_700_000_000_000
+    assert listed["newest"] == 1_700_000_000_000 + 3_600_000 * 8
+    assert listed["errors"] == [{"error": "E: 0", "count": 2}, {"error": "E: 1", "count": 1}]
 
 
 def test_some_of_them(mq: Client, desk: Desk) -> None:
