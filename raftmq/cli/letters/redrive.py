@@ -203,7 +203,8 @@ class Sending:
     async def _keep(
         self, producer: Producer, box: Box, record: ConsumerRecord, error: RaftmqError
     ) -> None:
-        letter, topic = read_letter(record.headers), self._topic_of(record)
+        letter = read_letter(record.headers)
+        topic = self._topic_of(record, letter)
         if topic is None:  # it would have to be appended again
             raise CommandError(f"{box.topic}, offset {record.offset}: {error}", ExitCode.FAILED)
         delivery = await self._commit(producer, box, [record], is_kept=True)
@@ -217,14 +218,15 @@ class Sending:
         sent = Counter[str]()
         async with producer.transaction() as tx:
             for record in step:
-                topic = None if is_kept else self._topic_of(record)
+                letter = read_letter(record.headers)
+                topic = None if is_kept else self._topic_of(record, letter)
                 if topic is not None:
                     sent[topic] += 1
                     delivery = await tx.enqueue(
                         topic,
                         record.value,
                         key=record.key,
-                        headers=redriven_headers(record.headers, read_letter(record.headers)),
+                        headers=redriven_headers(record.headers, letter),
                         tags=record.tags,
                     )
                 else:
@@ -242,9 +244,8 @@ class Sending:
         self.kept += 0 if is_kept else len(step) - sent.total()
         return delivery
 
-    def _topic_of(self, record: ConsumerRecord) -> str | None:
+    def _topic_of(self, record: ConsumerRecord, letter: DeadLetter) -> str | None:
         """None: it is not meant, or nobody knows."""
-        letter = read_letter(record.headers)
         is_meant = self._order.wanted.passes(record, letter)
         return _target(letter, self._order) if is_meant else None
 
