@@ -116,8 +116,8 @@ async def _make(cluster: Cluster, move: Move, source: str, deadline: float) -> N
 def no_room(record: AnyRecord, topic: str, error: MessageTooLarge) -> MessageTooLarge:
     """Says what to do with a record that the topic to which it is moved does not take."""
     return MessageTooLarge(
-        f"{record.topic}-{record.partition}, offset {record.offset}: not moved to {topic}, for "
-        f"which it is too large with its headers: raise {MAX_BYTES_KEY} there; {error}"
+        f"{record.topic}-{record.partition}, offset {record.offset}: not moved, with its "
+        f"headers it is too large for {topic}: raise {MAX_BYTES_KEY} there; {error}"
     )
 
 
