@@ -16,13 +16,13 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from raftmq.client.dead_letters.letters import attempts_before
+from raftmq.client.dead_letters.moves import is_lasting
 from raftmq.client.network.channel import one_error
 from raftmq.client.processing.alone_handling import AloneHandling, PoisonError
 from raftmq.client.processing.order import ProcessingOrder
 from raftmq.client.processing.retry_policy import RecordFate, fate_of
 from raftmq.errors import (
     IllegalGeneration,
-    InvalidReplicationFactor,
     RaftmqError,
     UndecodableRecord,
 )
@@ -287,7 +287,7 @@ class _Loop:
             except IllegalGeneration:  # the partition's new owner handles it
                 return self._finish(one)
             except RaftmqError as failed:
-                if _is_lasting(failed):
+                if is_lasting(failed):
                     return self._end_with(one, failed)
                 logger.warning("process: not moved yet: record=%s %s", _named(one), failed)
                 if self._is_stopping:  # it comes again, in the next process
@@ -434,14 +434,6 @@ def _cause_of(error: Exception) -> Exception | str:
 def _is_async(handler: object) -> bool:
     # An object with `async def __call__` is one, too.
     return iscoroutinefunction(handler) or iscoroutinefunction(type(handler).__call__)
-
-
-def _is_lasting(error: RaftmqError) -> bool:
-    """Whether the next attempt to move a record would not succeed, either."""
-    # Of a topic that is to be made with as many replicas as its origin: a broker is down.
-    if isinstance(error, InvalidReplicationFactor):
-        return False
-    return error.definite and not error.retriable
 
 
 def _named(one: RecordInHand) -> str:
