@@ -82,6 +82,12 @@ class Letter(NamedTuple):
     def is_for_deaths(self) -> bool:
         return self.error.startswith(DIED)
 
+    @property
+    def deaths(self) -> int:
+        """As it says; 0: it is not for these, or says no number."""
+        count, _, _ = self.error.removeprefix(DIED).partition(" ")
+        return int(count) if self.is_for_deaths and count.isdigit() else 0
+
     def __str__(self) -> str:
         told = f"{self.attempts} attempts, {self.error!r}"
         return f"{self.place}, value {self.value!r} ({self.fate}): dead letter {self.at}, {told}"

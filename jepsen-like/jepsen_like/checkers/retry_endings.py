@@ -3,7 +3,8 @@
 Counts records of each group. Judges the groups that have done all, as they said, and whose letters
 and results were read whole: until then records may be late. At least once a record may be handled
 again, and set aside again; exactly once it may not. That a record was set aside as it had ended its
-process is believed where so many sessions of members may have ended since it was sent.
+process is believed where it says so many deaths as are needed, and so many sessions of members may
+have ended since it was sent.
 """
 
 from __future__ import annotations
@@ -117,6 +118,8 @@ def _wrong_endings(account: Account, group: RetryGroup) -> Iterator[str]:
 def _why_not_a_letter(account: Account, group: RetryGroup, letter: Letter) -> str:
     """Empty: it may be one."""
     if letter.is_for_deaths:
+        if letter.deaths < max(group.attempts_max, DEATHS_MIN):
+            return "too few deaths"
         return "" if _may_have_killed(account, group, letter) else "too few sessions have ended"
     return "it is good at last" if letter.fate.is_good_at_last else ""
 
@@ -134,8 +137,7 @@ def _may_have_killed(account: Account, group: RetryGroup, letter: Letter) -> boo
     key = account.keys.get(letter.place.key)
     send = None if key is None else key.senders.get(letter.value)
     since = 0.0 if send is None else account.transactions.times[send.invoked]
-    deaths = sum(time >= since for time in group.deaths)
-    return deaths >= max(group.attempts_max, DEATHS_MIN)
+    return sum(time >= since for time in group.deaths) >= letter.deaths
 
 
 def _deaths(account: Account) -> int:

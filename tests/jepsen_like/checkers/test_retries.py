@@ -194,6 +194,16 @@ def test_a_record_that_may_have_ended_its_process(deaths: int, found: int) -> No
     assert end(script, [(0, GOOD, 3, DIED)]) == ({"wrong-ending": 1} if found else {})
 
 
+@pytest.mark.parametrize("error", ["its process died 2 times", "its process died often"])
+def test_too_few_deaths(error: str) -> None:
+    """Two may be accidents, beside others; so it must tell of three (A12.5)."""
+    script = least()
+    script.now = 1.0
+    for _ in range(5):
+        script.tell("g1", "mute")
+    assert end(script, [(0, GOOD, 3, error)]) == {"wrong-ending": 1}
+
+
 def test_deaths_before_it_was_sent_are_none_of_its() -> None:
     """And those of groups that are exactly once set nothing aside (A12.5)."""
     script = RetryScript(LEAST)
