@@ -96,9 +96,10 @@ Members of groups that move what fails have names, too, another one for each lif
 member, and are paired by "number".
 
     retry-group   process "watch", ok: {"group", "keys": [...], "attempts", "is_exactly_once",
-               "pauses": [seconds, ...], "can_reject"}: a group that reads all of these from the
-               beginning; the attempts of its policy, and the shortest pause after the first, the
-               second, ...; without "can_reject" what is to be rejected fails like other records
+               "pauses": [seconds, ...], "can_reject", "commit"}: a group that reads all of these
+               from the beginning; the attempts of its policy, and the shortest pause after the
+               first, the second, ...; without "can_reject" what is to be rejected fails like other
+               records; how it commits, where it is asked
     worker     info: {"group"}: a member of such a group begins
     holds      info: {"assigned", "revoked", "lost": [key, ...], "generation"}: as it was told
     handle     {"number", "key", "offset", "value", "fate", "attempt", "is_back"}: an attempt, from

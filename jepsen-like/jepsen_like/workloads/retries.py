@@ -126,7 +126,7 @@ class RetriesWorkload:
         for group in self.groups:
             told = {"group": group.name, "keys": keys, "attempts": ATTEMPTS, "pauses": pauses_min()}
             told["is_exactly_once"] = group.way is Way.EXACTLY_ONCE
-            told["can_reject"] = group.can_reject
+            told |= {"can_reject": group.can_reject, "commit": group.commit}
             recorder.record(WATCH, Type.OK, "retry-group", told)
 
     async def run(self, stop: Stop) -> None:

@@ -1,7 +1,7 @@
 """The end of a retries run: when a group has done all, and what stands in its topics then.
 
 Owns what "done" is: nothing is left in the topics that it reads, nothing in its topic of retries,
-nothing waits there, and between two looks nothing was moved.
+nothing waits there or is held up by an open transaction, and between two looks nothing was moved.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from raftmq.errors import RaftmqError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Literal, TypeAlias
 
     from jepsen_like.workloads.bench import Bench
     from jepsen_like.workloads.retry_plan import RetryGroup
     from raftmq.client.client import Client
     from raftmq.client.consumer.record import ConsumerRecord
+
+    Level: TypeAlias = Literal["read_committed", "read_uncommitted"]
 
 LOOK_SECONDS = 1.0  # between looks at what is left
 ANSWER_SECONDS_MAX = 5.0
@@ -42,7 +45,8 @@ logger = logging.getLogger(__name__)
 
 class _Left(NamedTuple):
     """Attributes:
-    lags: by key, committed offset and end, where the group is behind.
+    lags: by key, committed offset and end, where the group is behind; or up to where its topic of
+        retries is not held up.
     pending: offsets in the topic of retries of what waits there.
     end: of that topic, with what waits.
     """
@@ -78,14 +82,14 @@ async def wait_done(bench: Bench, group: RetryGroup, *, deadline: float) -> None
 async def _look(bench: Bench, client: Client, group: RetryGroup) -> _Left | None:
     """None: nobody has answered."""
     admin, topic = client.admin.with_timeout(ANSWER_SECONDS_MAX), retry_topic(group.name)
+    pending, ends, stable = list[int](), dict[int, int](), dict[int, int]()
     try:
         lags = await admin.group_lag(group.name)
-        pending, end = list[int](), 0
         if await _is_there(client, topic):
             listed = await admin.scheduled(topic, limit=LISTED_MAX)
             pending = [one.handle.offset for one in listed.records]
-            ends = await admin.offsets(topic, "latest", isolation_level="read_uncommitted")
-            end = sum(one or 0 for one in ends.values())
+            ends = await _ends(client, topic, "read_uncommitted")
+            stable = await _ends(client, topic, "read_committed")
     except RaftmqError as error:
         logger.info("left: group=%s reason=%s", group.name, error)
         return None
@@ -95,7 +99,19 @@ async def _look(bench: Bench, client: Client, group: RetryGroup) -> _Left | None
         (key, None, None) for key in bench.keys.everything if key not in told
     ]
     behind += [(key, one.committed, one.end_offset) for key, one in told.items() if one.lag != 0]
-    return _Left(behind, pending, end)
+    behind += [
+        (key_of(topic, number), stable[number], end)
+        for number, end in ends.items()
+        if stable[number] < end
+    ]
+    return _Left(behind, pending, sum(ends.values()))
+
+
+async def _ends(client: Client, topic: str, level: Level) -> dict[int, int]:
+    """By partition. Raises RaftmqError."""
+    admin = client.admin.with_timeout(ANSWER_SECONDS_MAX)
+    found = await admin.offsets(topic, "latest", isolation_level=level)
+    return {number: end or 0 for number, end in found.items()}
 
 
 async def _is_there(client: Client, topic: str) -> bool:
@@ -169,11 +185,12 @@ async def _read_whole(
 
 
 async def _records(client: Client, topic: str) -> Sequence[ConsumerRecord]:
+    """What a crash has left open holds up the reader until its time is over."""
     found: list[ConsumerRecord] = []
+    ends = await _ends(client, topic, "read_uncommitted")
     async with client.consumer(topic, start="earliest") as consumer:
-        ends = await consumer.end_offsets()
         batches = consumer.batches()
-        while any((consumer.position(*key) or 0) < end for key, end in ends.items()):
+        while any((consumer.position(topic, number) or 0) < end for number, end in ends.items()):
             with trio.move_on_after(LOOK_SECONDS):
                 found += await anext(batches)
     return found
