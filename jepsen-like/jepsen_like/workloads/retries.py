@@ -32,8 +32,14 @@ from jepsen_like.workloads.readers import run_reader
 from jepsen_like.workloads.retry_bench import RESULTS, RetryBench
 from jepsen_like.workloads.retry_end import tell_letters, tell_results, wait_done
 from jepsen_like.workloads.retry_member import RetryLife
-from jepsen_like.workloads.retry_plan import ATTEMPTS, Way, draw_retry_groups, pauses_min
-from jepsen_like.workloads.retry_transactions import handle_exactly_once
+from jepsen_like.workloads.retry_plan import (
+    ATTEMPTS,
+    LOOP_CHANCE,
+    Way,
+    draw_retry_groups,
+    pauses_min,
+)
+from jepsen_like.workloads.retry_transactions import handle_exactly_once, handle_in_loop
 from jepsen_like.workloads.retry_ways import handle_by_hand, handle_in_process
 from jepsen_like.workloads.senders import run_sender
 from jepsen_like.workloads.view import LiveView
@@ -163,8 +169,11 @@ class RetriesWorkload:
         for life in count(1):
             if stop.is_set():
                 return
-            fate = draw_fate(random, life_seconds=self._life_seconds)
-            await self._live(group, f"{group.name}/{place}.{life}", stop, fate)
+            fate, work = draw_fate(random, life_seconds=self._life_seconds), WORK[group.way]
+            if group.way is Way.EXACTLY_ONCE and random.random() < LOOP_CHANCE:
+                work = handle_in_loop
+            name = f"{group.name}/{place}.{life}"
+            await RetryLife(self._shared, group, name).run(stop, fate, work)
             await wait_stop(stop, random.uniform(0, REBIRTH_SECONDS_MAX))
 
     async def _come_to_the_end(self, group: RetryGroup) -> None:
@@ -182,11 +191,9 @@ class RetriesWorkload:
         for life in count(1):
             if stop.is_set():
                 return
-            await self._live(group, f"{group.name}/final-{place}.{life}", stop, well)
+            name = f"{group.name}/final-{place}.{life}"
+            await RetryLife(self._shared, group, name).run(stop, well, WORK[group.way])
             await wait_stop(stop, FINAL_PAUSE_SECONDS)
-
-    async def _live(self, group: RetryGroup, name: str, stop: Stop, fate: Fate) -> None:
-        await RetryLife(self._shared, group, name).run(stop, fate, WORK[group.way])
 
     def _new_watcher(self) -> Watcher:
         return Watcher(

@@ -22,8 +22,9 @@ PAUSE_SHARE_MIN = 0.8
 
 BAD_OF = 30  # of so many records one fails for a while, one always, one is rejected
 COMMITS = ("batch", "record", "manual")  # none before the work: it would leave records out
-# Members of the group that is exactly once: this share runs the SDK's loop, which looks for what
-# fails in halves of a batch; the others move each record within a transaction of their own.
+# Of lives of the group that is exactly once: these run the loop of the SDK, which looks for what
+# fails in halves of a batch, and takes long; the others move each record in transactions of their
+# own.
 LOOP_CHANCE = 1 / 3
 
 

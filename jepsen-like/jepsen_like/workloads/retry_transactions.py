@@ -16,7 +16,6 @@ import raftmq
 from jepsen_like.history.event import Type
 from jepsen_like.history.record_fate import RecordFate
 from jepsen_like.workloads.retry_bench import RESULTS, FailedError, result_of
-from jepsen_like.workloads.retry_plan import LOOP_CHANCE
 from raftmq.errors import ProducerFenced, RaftmqError, TransactionAborted
 
 if TYPE_CHECKING:
@@ -42,13 +41,20 @@ KINDS = {"committed": Type.OK, "aborted": Type.FAIL}
 
 
 async def handle_exactly_once(life: RetryLife, client: Client) -> None:
-    """Until its life is over."""
+    """In transactions of its own, until its life is over."""
+    async with _new_consumer(life, client) as consumer:
+        await _OwnTransactions(life, consumer).run(client)
+
+
+async def handle_in_loop(life: RetryLife, client: Client) -> None:
+    """In the SDK's loop, until its life is over."""
+    async with _new_consumer(life, client) as consumer:
+        await _Loop(life).run(client, consumer)
+
+
+def _new_consumer(life: RetryLife, client: Client) -> Consumer:
     options = {**life.member_options(), "delivery": "exactly_once"}
-    async with client.consumer(*life.shared.topics, **options) as consumer:
-        if life.random.random() < LOOP_CHANCE:
-            await _Loop(life).run(client, consumer)
-        else:
-            await _OwnTransactions(life, consumer).run(client)
+    return client.consumer(*life.shared.topics, **options)
 
 
 # -- In transactions of its own -------------------------------------------------------------------
