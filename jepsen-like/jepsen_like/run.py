@@ -150,7 +150,7 @@ def _retries_wanted(settings: RunSettings, seconds: float) -> RetryCounts:
         handled=int(seconds * HANDLED_EACH_SECOND),
         returns=int(seconds * RETURNS_EACH_SECOND),
         letters=int(seconds * LETTERS_EACH_SECOND),
-        crashes=max(1, int(seconds / CRASH_SECONDS)),
+        crashes=int(seconds / CRASH_SECONDS),
     )
 
 

@@ -96,7 +96,7 @@ def test_retries_that_are_broken_keep_their_promises(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     said = jepsen_like(
         *("run", "--workload", "retries", "--nemesis", "kill,pause,partition,powercut"),
-        *("--time-limit", "20", "--pace", "2", "--seed", "11", "--folder", str(folder)),
+        *("--time-limit", "10", "--pace", "1", "--seed", "11", "--folder", str(folder)),
     )
     assert said.status == 0, said.output + said.errors
     figures = RunFolder(folder).read().verdict.figures

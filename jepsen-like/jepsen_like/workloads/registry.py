@@ -87,8 +87,9 @@ def make_workload(
         settings = replace(settings, rate=min(rate, 60.0), pulses_max=1)
         return ScheduleWorkload(bootstrap, recorder, random, settings)
     if name == "retries":
+        # Some twenty records a second: a group that commits each of them handles thirty.
         settings = replace(
-            settings, acks=("all",), rate=min(rate, 6.0), pulses_max=1, pulse_seconds=0.4
+            settings, acks=("all",), rate=min(rate, 4.0), pulses_max=1, pulse_seconds=0.6
         )
         return RetriesWorkload(bootstrap, recorder, random, settings)
     if name == "transactions":
