@@ -1,9 +1,10 @@
 """The retries workload: groups that move what fails to topics of retries, or to dead letters.
 
-Owns the tasks of a run and the topics that it makes; those of retries and dead letters are made by
-the SDK, when the first record fails. Three groups read all that senders write: by hand, with
-`process`, and exactly once; their members join, leave, crash, are slow, or are heard late. At the
-end fresh members go on until each group has done all; then letters and results are read whole.
+Owns the tasks of a run and the topics that it makes. In half of the runs the SDK makes those of
+retries and dead letters, when the first record fails: it has to wait for all brokers. Three groups
+read all that senders write: by hand, with `process`, and exactly once; their members join, leave,
+crash, are slow, or are heard late. At the end fresh members go on until each group has done all;
+then letters and results are read whole.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from jepsen_like.workloads.retry_ways import handle_by_hand, handle_in_process
 from jepsen_like.workloads.senders import run_sender
 from jepsen_like.workloads.view import LiveView
 from jepsen_like.workloads.watcher import Watcher
+from raftmq.client.dead_letters.letters import dead_letter_topic, retry_topic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,8 +55,11 @@ if TYPE_CHECKING:
     from jepsen_like.workloads.bench import Stop
     from jepsen_like.workloads.retry_member import Work
     from jepsen_like.workloads.retry_plan import RetryGroup
+    from raftmq.client.client import Client
 
 TOPICS, PARTITIONS = 2, 3
+MADE_CHANCE = 1 / 2  # that the topics of retries and dead letters are there before
+MOVED_PARTITIONS = 2  # of these
 SENDERS = 2
 LIFE_SECONDS = 20.0  # of a member, on the average: a minute has many rebalances, and calm between
 REBIRTH_SECONDS_MAX = 3.0  # until the next life begins, below and above a rebalance's duration
@@ -107,6 +112,7 @@ class RetriesWorkload:
         )
         self._shared = RetryBench(bench=self._bench, topics=self._topics)
         self.groups = draw_retry_groups(self._random())
+        self._makes_all = self._random().random() < MADE_CHANCE
 
     def view(self) -> View:
         return self._view
@@ -117,23 +123,31 @@ class RetriesWorkload:
         Raises:
             RaftmqError: the cluster, still without faults, does not make them.
         """
-        recorder, replicas = self._bench.recorder, self._settings.replication_factor
-        recorder.record(WATCH, Type.OK, "keeps", {"replicas": replicas})
+        recorder = self._bench.recorder
+        replicas = {"replicas": self._settings.replication_factor}
+        recorder.record(WATCH, Type.OK, "keeps", replicas)
         async with self._bench.new_client("topics") as client:
             for topic in self._topics:
                 await self._bench.make_topic(client, topic)
-            await client.admin.with_timeout(TOPIC_SECONDS_MAX).create_topic(
-                RESULTS,
-                partitions=PARTITIONS,
-                replication_factor=replicas,
-                config={"min.insync.replicas": self._settings.min_insync_replicas},
-            )
+            await self._make_topic(client, RESULTS, partitions=PARTITIONS)
+            for group in self.groups if self._makes_all else ():
+                for topic in (retry_topic(group.name), dead_letter_topic(group.name)):
+                    await self._make_topic(client, topic, partitions=MOVED_PARTITIONS)
         keys = [key_of(topic, number) for topic in self._topics for number in range(PARTITIONS)]
         for group in self.groups:
             told = {"group": group.name, "keys": keys, "attempts": ATTEMPTS, "pauses": pauses_min()}
             told["is_exactly_once"] = group.way is Way.EXACTLY_ONCE
             told |= {"can_reject": group.can_reject, "commit": group.commit}
             recorder.record(WATCH, Type.OK, "retry-group", told)
+
+    async def _make_topic(self, client: Client, topic: str, *, partitions: int) -> None:
+        """One that senders do not write to."""
+        await client.admin.with_timeout(TOPIC_SECONDS_MAX).create_topic(
+            topic,
+            partitions=partitions,
+            replication_factor=self._settings.replication_factor,
+            config={"min.insync.replicas": self._settings.min_insync_replicas},
+        )
 
     async def run(self, stop: Stop) -> None:
         """Until `stop` is set; then operations in flight are finished, and members leave."""
