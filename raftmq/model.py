@@ -17,6 +17,7 @@ NO_SEQUENCE = -1
 PORT_MAX = 65_535
 TRANSACTION_ID_CHARS_MAX = 255  # of a transaction id: a key of the metadata
 LINEAGE_CHARS_MAX = 255  # of whose versions these are, in a shared transaction
+DELAY_TICK_MS = 100  # brokers deliver in steps of it, and producers round due times up to it
 TAG_BYTES_MAX = 255  # of one tag of a record, in UTF-8
 GROUP_CHARS_MAX = 200  # of a group's name: a key of the metadata, and in every command of the group
 # Crashes that are counted beside a committed offset while more records than one were at work. From

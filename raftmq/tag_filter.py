@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 CLAUSES_MAX, TERMS_MAX = 16, 16  # of a filter, and of one clause
 TEXT_CHARS_MAX, DEPTH_MAX = 8192, 32  # of an expression, and of parentheses in it
 EVERYTHING = "*"
-# Clauses on the way to the normal form, which bounds its time: some may fall together again.
-_CLAUSES_BETWEEN = 64
+# On the way to the normal form some clauses may fall together again, so that it may pass through
+# more of them, and larger ones. These limits bound its time, to about 0.1 s.
+_CLAUSES_BETWEEN, _TERMS_BETWEEN = 64, 64
+_PAIRS_MAX = 100_000  # of clauses that are compared, for a whole expression
 
 _TOKEN = re.compile(r"""\s*(?:([&|!()])|"((?:[^"\\]|\\.)*)"|([^\s&|!()"]+))""", re.DOTALL)
 _PLAIN = re.compile(r'[^\s&|!()"]+')
@@ -85,6 +87,8 @@ def tag_filter(asked: str | Iterable[str]) -> TagFilter | None:
     if isinstance(asked, str):
         return None if asked.strip() == EVERYTHING else parse(asked)
     tags = sorted(set(asked))
+    if len(tags) > CLAUSES_MAX:
+        raise _too_many(len(tags), "this set of tags")
     if not tags:
         raise TagExpressionError("no tags, so no record would pass: leave the filter out, or say *")
     for tag in tags:
@@ -108,10 +112,7 @@ def _filter_of(clauses: Iterable[Clause], what: str) -> TagFilter:
     if not found:
         raise TagExpressionError(f"{what} matches no record: it asks for a tag and for its absence")
     if len(found) > CLAUSES_MAX:
-        raise TagExpressionError(
-            f"{what} comes to {len(found)} alternatives, at most {CLAUSES_MAX}: ask for fewer "
-            "tags, or let the producer send one that stands for them"
-        )
+        raise _too_many(len(found), what)
     if (terms := max(clause.size for clause in found)) > TERMS_MAX:
         raise TagExpressionError(f"{what} joins {terms} tags by &, at most {TERMS_MAX}")
     normal = TagFilter(found)
@@ -122,6 +123,13 @@ def _filter_of(clauses: Iterable[Clause], what: str) -> TagFilter:
             f" {TEXT_CHARS_MAX}"
         )
     return normal
+
+
+def _too_many(count: int, what: str) -> TagExpressionError:
+    return TagExpressionError(
+        f"{what} comes to {count} alternatives, at most {CLAUSES_MAX}: ask for fewer tags, or let"
+        " the producer send one that stands for them"
+    )
 
 
 def _reduced(clauses: Iterable[Clause]) -> tuple[Clause, ...]:
@@ -170,7 +178,7 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens = self._read()
-        self._at = self._depth = 0
+        self._at = self._depth = self._pairs = 0
 
     def clauses(self) -> tuple[Clause, ...]:
         found = self._alternatives(is_positive=True)
@@ -222,7 +230,13 @@ class _Parser:
         count = len(left) + len(right) if is_either else len(left) * len(right)
         if count > _CLAUSES_BETWEEN:
             raise self._problem(f"{count} alternatives, of {_CLAUSES_BETWEEN} at most,")
-        return _reduced([*left, *right] if is_either else _joined(left, right))
+        self._pairs += count * count
+        if self._pairs > _PAIRS_MAX:
+            raise self._problem("too many alternatives that are joined again and again")
+        found = _reduced([*left, *right] if is_either else _joined(left, right))
+        if (terms := max((clause.size for clause in found), default=0)) > _TERMS_BETWEEN:
+            raise self._problem(f"{terms} tags joined by &, of {_TERMS_BETWEEN} at most,")
+        return found
 
     # -- tokens ----------------------------------------------------------------------------
 

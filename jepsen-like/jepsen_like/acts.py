@@ -32,7 +32,7 @@ WHOLE_SECONDS_MAX = 60.0  # for all replicas to be in sync after healing; the hi
 # In sync once more after this: a broker that was silent may be fenced just then.
 SETTLE_SECONDS = 2.0
 LOOK_SECONDS = 0.1  # between checks for that
-WITH_COORDINATORS = ("groups", "transactions")  # workloads that say who coordinates
+WITH_COORDINATORS = ("groups", "transactions", "retries")  # workloads that say who coordinates
 NEWS_SECONDS = 0.5  # between reads of the nodes' logs for new leaders
 
 

@@ -20,6 +20,7 @@ from msgspec.structs import asdict, replace
 
 from jepsen_like.acts import Acts
 from jepsen_like.checkers.activity import Demands
+from jepsen_like.checkers.retry_activity import RetryCounts
 from jepsen_like.checkers.transaction_activity import TransactionCounts
 from jepsen_like.checkers.verdict import judge
 from jepsen_like.history.recorder import Recorder
@@ -46,7 +47,14 @@ RESULTS = Path("jepsen-results")
 # Minimum activity, far below what a run on a slow machine does; with less it proves nothing.
 FAULTS_EACH_SECONDS = 20.0  # one fault in so many
 # Acknowledged values by workload; metadata has none.
-ACKS_EACH_SECOND = {"queue": 20, "groups": 4, "reruns": 20, "transactions": 20, "schedule": 20}
+ACKS_EACH_SECOND = {
+    "queue": 20,
+    "groups": 4,
+    "reruns": 20,
+    "transactions": 20,
+    "schedule": 20,
+    "retries": 4,
+}
 GENERATION_SECONDS = 20.0  # one generation of each group in so many
 FINISHED_EACH_SECOND = 0.5  # generations of producers with names
 DELIVERIES_EACH_SECOND, CANCELS_EACH_SECOND = 10.0, 0.5  # of scheduled records
@@ -56,6 +64,9 @@ TRANSACTIONS_SECONDS = 300.0
 TRANSACTIONS = TransactionCounts(
     decisions=5_000, aborts=500, take_overs=100, strokes=50, late=20, installed=5
 )
+# Of members that handle, and move what fails: each crashes, on the average, in so many seconds.
+HANDLED_EACH_SECOND, RETURNS_EACH_SECOND, LETTERS_EACH_SECOND = 10.0, 0.5, 0.5
+CRASH_SECONDS = 30.0
 OKS_EACH_SECOND = 2  # operations that ended well
 FINAL_SECONDS = 120.0  # for the final reads of a minute's records on a slow machine
 
@@ -118,6 +129,7 @@ def demands_of(settings: RunSettings, kinds: Collection[str]) -> Demands:
         deliveries_min=int(seconds * DELIVERIES_EACH_SECOND) if has_schedules else 0,
         cancels_min=int(seconds * CANCELS_EACH_SECOND) if has_schedules else 0,
         transactions=_transactions_wanted(settings, seconds, faults),
+        retries=_retries_wanted(settings, seconds),
         is_to_end=settings.workload in ACKS_EACH_SECOND,
     )
 
@@ -129,6 +141,17 @@ def _transactions_wanted(settings: RunSettings, seconds: float, faults: int) -> 
     share = min(1.0, seconds / TRANSACTIONS_SECONDS)
     full = TRANSACTIONS if faults else replace(TRANSACTIONS, strokes=0, late=0, installed=0)
     return TransactionCounts(**{name: int(share * least) for name, least in asdict(full).items()})
+
+
+def _retries_wanted(settings: RunSettings, seconds: float) -> RetryCounts:
+    if settings.workload != "retries":
+        return RetryCounts()
+    return RetryCounts(
+        handled=int(seconds * HANDLED_EACH_SECOND),
+        returns=int(seconds * RETURNS_EACH_SECOND),
+        letters=int(seconds * LETTERS_EACH_SECOND),
+        crashes=int(seconds / CRASH_SECONDS),
+    )
 
 
 def judge_run(path: Path, history: Sequence[Event]) -> Verdict:

@@ -8,7 +8,7 @@ import msgspec
 
 from jepsen_like.nemesis.kinds import KINDS, parts
 
-WORKLOADS = ("queue", "metadata", "groups", "reruns", "transactions", "schedule")
+WORKLOADS = ("queue", "metadata", "groups", "reruns", "transactions", "schedule", "retries")
 ACKS = ("all", "1", "2")
 NODES = (3, 5)
 

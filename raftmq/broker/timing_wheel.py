@@ -17,10 +17,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from raftmq.model import DELAY_TICK_MS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-TICK_MS = 100
 SLOT_BITS = 6
 SLOTS = 1 << SLOT_BITS  # of a level
 LEVELS = 5  # 3.4 years at 100 ms; what is further off waits in the last slot, and moves on from it
@@ -44,7 +45,7 @@ class WheelSlot(Generic[Key]):
 class TimingWheel(Generic[Key]):
     """Keys with one due time each."""
 
-    def __init__(self, now_ms: int, tick_ms: int = TICK_MS) -> None:
+    def __init__(self, now_ms: int, tick_ms: int = DELAY_TICK_MS) -> None:
         self._tick_ms = tick_ms
         self._cursor = now_ms // tick_ms  # what is due up to this tick is in `_due`
         self._due: WheelSlot[Key] = WheelSlot(self._cursor)

@@ -44,8 +44,8 @@ def dlq() -> None:
 def list_(group: str | None, output: str, timeout: float, bootstrap: str | None) -> int:
     """List the groups that have dead letters: how many, of when, and with which errors.
 
-    Of a group with more than 100,000 the newest of these are read, and the others counted by their
-    offsets. What was sent back does not count.
+    Of a group with more than 100,000 the newest of these are read, and the first one; the others
+    are counted by their offsets. What was sent back does not count.
 
     Exit code 3 if GROUP is given and nothing of it was ever set aside.
     """
@@ -151,12 +151,14 @@ def redrive(
     tags, with the time of now, and a header raftmq.redriven that counts.
 
     All groups that read these topics get them, not only GROUP. What was sent back is no dead letter
-    any more, and is deleted; a second run does not send it again, also if the first one was killed.
+    any more, and is deleted; a second run does not send it again, also if the first one was killed:
+    then start one, as it also deletes what that one had sent.
     With --error, dead letters that are not meant stay: those that stand before one that is sent are
     appended again behind all others.
 
     Exit code 3 if nothing of the group was ever set aside, or a topic is not there any more: then
-    nothing is sent.
+    nothing is sent. 1 if some are too large for their topic with that header: these stay, and
+    stderr names them.
     """
     from raftmq.cli.letters.letter_source import filter_of
     from raftmq.cli.letters.redrive import RedriveOrder, redrive

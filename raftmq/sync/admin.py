@@ -548,6 +548,7 @@ class Admin:
             CannotCancel: of a single handle: the record was delivered, or cancelled before, its
                 transaction was aborted, or there is no such scheduled record. Definite.
             UnknownTopicId: likewise: its topic was deleted. Definite.
+            InvalidRequest: a handle was made by hand, of something else. Definite.
             UnsupportedVersion: some voter or broker is of an older version. Definite.
             OutcomeUnknown: it may be cancelled, or soon be. Indefinite.
         """

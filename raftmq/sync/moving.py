@@ -51,8 +51,8 @@ class MovingCalls:
             Topic, partition and offset of the dead letter.
 
         Raises:
-            InvalidRequest: the consumer is not a member of a group, or `record` is a copy.
-                Definite.
+            InvalidRequest: the consumer is not a member of a group, or `record` is a copy, or one
+                of the group's own dead letters. Definite.
             InvalidTransaction: with `commit="transaction"`, where the transaction sets records
                 aside. Definite.
             IllegalGeneration: the partition is not this member's any more, so another one reads the

@@ -14,7 +14,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from raftmq import testing
+from raftmq.cli.letters import letter_reads, redrive
 from raftmq.cli.main import main
+from raftmq.client.administration.admin import Admin
+from raftmq.client.client import Client as AsyncClient
 from raftmq.client.consumer.record import ConsumerRecord
 from raftmq.client.dead_letters.letters import letter_headers
 from raftmq.sync import connect
@@ -110,6 +113,23 @@ def test_the_desk(mq: Client, desk: Desk) -> None:
         last = list(consumer.records(timeout=1))[-1]
     assert last.headers == (("trace", b"7"), ("raftmq.redriven", b"1"))
     assert (last.key, last.tags) == ("d", ("eu",))
+
+
+def test_a_list_of_many(mq: Client, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest are read, and of the others the first, which says how old they are."""
+    mq.admin.create_topic("__dead.many", partitions=1)
+    source = ConsumerRecord("orders", 0, 0, -1, None, None)
+    with mq.producer() as producer:
+        for hour in range(9):
+            headers = letter_headers(source, "many", attempts=1, error=f"E: {hour % 2}")
+            time_ms = 1_700_000_000_000 + 3_600_000 * hour
+            producer.send("__dead.many", None, headers=headers, timestamp=time_ms)
+    monkeypatch.setattr(letter_reads, "READ_MAX", 3)
+    [listed] = desk.rows("list many")
+    assert listed["letters"] == 9
+    assert listed["oldest"] == 1_700_000_000_000
+    assert listed["newest"] == 1_700_000_000_000 + 3_600_000 * 8
+    assert listed["errors"] == [{"error": "E: 0", "count": 2}, {"error": "E: 1", "count": 1}]
 
 
 def test_some_of_them(mq: Client, desk: Desk) -> None:
@@ -238,21 +258,45 @@ def test_exactly_once_over_kills(server: Server, mq: Client, desk: Desk, work: s
     assert {(one["attempts"], one["error"]) for one in rows} == {(2, "ValueError: seven")}
 
 
-def test_a_redrive_that_is_killed(server: Server, mq: Client, desk: Desk) -> None:
-    """Again and again, until one comes to its end: each dead letter is sent back once."""
-    count, deadline = 3_000, time.monotonic() + SECONDS_MAX
-    for topic in ("far", "__dead.far"):
-        mq.admin.create_topic(topic, partitions=1)
-    source = [ConsumerRecord("far", 0, number, -1, None, b"%d" % number) for number in range(count)]
+def write_letters(mq: Client, topic: str, count: int, **config: str) -> None:
+    """Of a group with the topic's name: numbers, whose errors say whether they are even."""
+    mq.admin.create_topic(topic, partitions=1, config=config)
+    mq.admin.create_topic(f"__dead.{topic}", partitions=1)
+    source = [ConsumerRecord(topic, 0, number, -1, None, b"%d" % number) for number in range(count)]
     with mq.producer() as producer:
         producer.send_many(
-            "__dead.far",
+            f"__dead.{topic}",
             source,
             value=lambda one: one.value,
             headers=lambda one: letter_headers(
-                one, "far", attempts=1, error=f"E: {'even' if one.offset % 2 == 0 else 'odd'}"
+                one, topic, attempts=1, error=f"E: {'even' if one.offset % 2 == 0 else 'odd'}"
             ),
         )
+
+
+def test_one_reader_of_a_partition(mq: Client, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For all steps of a redrive: a consumer that is opened waits for metadata."""
+    write_letters(mq, "steps", 40)
+    opened = 0
+    open_consumer = AsyncClient.consumer
+
+    def counted(*given: Any, **options: Any) -> Any:
+        nonlocal opened
+        opened += 1
+        return open_consumer(*given, **options)
+
+    monkeypatch.setattr(AsyncClient, "consumer", counted)
+    monkeypatch.setattr(redrive, "STEP_RECORDS", 7)
+    assert desk.rows("redrive steps --error odd")[0]["sent"] == 20
+    assert opened == 2  # to plan, and to send
+    monkeypatch.undo()
+    assert values(mq, "steps") == [str(number) for number in range(1, 40, 2)]
+
+
+def test_a_redrive_that_is_killed(server: Server, mq: Client, desk: Desk) -> None:
+    """Again and again, until one comes to its end: each dead letter is sent back once."""
+    count, deadline = 3_000, time.monotonic() + SECONDS_MAX
+    write_letters(mq, "far", count)
     command = [sys.executable, "-m", "raftmq", "dlq", "redrive", "far", "--error", "even"]
     kills = 0
     while True:
@@ -269,8 +313,75 @@ def test_a_redrive_that_is_killed(server: Server, mq: Client, desk: Desk) -> Non
     assert kills, "it was too quick"
     wanted = [str(number) for number in range(0, count, 2)]
     assert sorted(values(mq, "far")) == sorted(wanted)
-    left = [one["value"] for one in desk.rows("show far -n 9999")]
-    assert sorted(left) == sorted(str(number) for number in range(1, count, 2))
+    left = sorted(str(number) for number in range(1, count, 2))
+    assert sorted(one["value"] for one in desk.rows("show far -n 9999")) == left
+    # What was sent back stands there no more: else it would be a dead letter again once the offset
+    # of the redrive is forgotten.
+    assert sorted(values(mq, "__dead.far")) == left
+    mq.admin.delete_group("__redrive.far")
+    assert desk.rows("list far")[0]["letters"] == len(left)
+
+
+def test_one_that_is_too_large(mq: Client, desk: Desk) -> None:
+    """With the header that counts it has no room in its topic: it is kept, and the others go."""
+    names = [*map(str, range(9)), "5" * 9_990, *map(str, range(9, 12))]
+    mq.admin.create_topic("__dead.tight", partitions=1)
+    mq.admin.create_topic("tight", partitions=1, config={"max.message.bytes": 10_000})
+    mq.admin.create_topic("wide", partitions=1)
+    with mq.producer() as producer:
+        for at, name in enumerate(names):
+            source = ConsumerRecord("tight", 0, at, -1, None, None)
+            headers = letter_headers(source, "tight", attempts=1, error="")
+            producer.send("__dead.tight", name, headers=headers)
+    result = desk.run("redrive tight -o json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == {"group": "tight", "topic": "tight", "sent": 12}
+    [kept] = desk.rows("show tight")
+    assert kept["value"] == names[9]
+    assert "1 dead letter too large with the header raftmq.redriven, and kept" in result.stderr
+    assert f"offset {kept['offset']}, of tight/0/9/-1, for tight: raise max" in result.stderr
+    assert values(mq, "tight") == [name for name in names if len(name) < 9]
+    assert desk.rows("redrive tight --to-topic wide")[0]["sent"] == 1
+    assert values(mq, "wide") == [names[9]]
+    assert desk.rows("show tight") == []
+
+
+@contextmanager
+def stopped_before_it_deletes(error: BaseException) -> Iterator[None]:
+    """As a redrive is that ends between its last transaction and the deletion."""
+
+    async def stop(self: object, *given: object, **options: object) -> None:
+        raise error
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Admin, "delete_records", stop)
+        yield
+
+
+@pytest.mark.parametrize("line", ["redrive {}", "redrive {} --error odd", "purge {} --yes"])
+def test_killed_before_it_deletes(mq: Client, desk: Desk, line: str) -> None:
+    """The next command deletes what was sent back, also if nothing is left to send."""
+    group = f"kept-{len(line)}"
+    write_letters(mq, group, 3)
+    with stopped_before_it_deletes(KeyboardInterrupt()):
+        result = desk.run(f"redrive {group}")
+    assert result.exit_code == 130
+    assert f"3 dead letters of group {group} sent back so far: run it again" in result.stderr
+    assert len(values(mq, f"__dead.{group}")) == 3
+    assert desk.run(line.format(group)).exit_code == 0
+    mq.admin.delete_group(f"__redrive.{group}")
+    assert desk.rows(f"show {group}") == []
+    assert values(mq, f"__dead.{group}") == []
+    assert values(mq, group) == ["0", "1", "2"]
+
+
+def test_purge_deletes_nothing_when_it_only_looks(mq: Client, desk: Desk) -> None:
+    write_letters(mq, "looked-at", 2)
+    with stopped_before_it_deletes(KeyboardInterrupt()):
+        desk.run("redrive looked-at")
+    assert desk.rows("purge looked-at --dry-run")[0]["letters"] == 0
+    assert desk.rows("redrive looked-at --dry-run") == []
+    assert len(values(mq, "__dead.looked-at")) == 2
 
 
 def test_the_leader_dies_meanwhile(server: Server, mq: Client, desk: Desk) -> None:

@@ -28,6 +28,7 @@ FAULTS = "kill,pause,partition,reset,powercut,fsync-kill,fsync-eio,bitflip"
 ACKNOWLEDGED_MIN, FAULTS_MIN = 2_000, 6
 HANDED_OUT_MIN, GENERATIONS_MIN = 300, 4
 DELIVERED_MIN, CANCELLED_MIN = 200, 10
+HANDLED_MIN, RETURNS_MIN, LETTERS_MIN = 300, 20, 20
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
 
 
@@ -86,6 +87,22 @@ def test_schedules_that_are_broken_keep_their_promises(tmp_path: Path) -> None:
     figures = RunFolder(folder).read().verdict.figures
     assert figures["scheduled records delivered"] > DELIVERED_MIN
     assert figures["scheduled records cancelled"] > CANCELLED_MIN
+
+
+def test_retries_that_are_broken_keep_their_promises(tmp_path: Path) -> None:
+    """Each record is done or a dead letter, after as many attempts as it needs, while members crash
+    and nodes are killed, cut off, and lose their power (A12.4, A12.5)."""
+    require(lab_missing, power_cuts)
+    folder = tmp_path / "run"
+    said = jepsen_like(
+        *("run", "--workload", "retries", "--nemesis", "kill,pause,partition,powercut"),
+        *("--time-limit", "10", "--pace", "1", "--seed", "11", "--folder", str(folder)),
+    )
+    assert said.status == 0, said.output + said.errors
+    figures = RunFolder(folder).read().verdict.figures
+    assert figures["retries handled"] > HANDLED_MIN
+    assert figures["retries returns"] > RETURNS_MIN
+    assert figures["retries letters"] > LETTERS_MIN
 
 
 def test_a_planted_bug_is_found(tmp_path: Path) -> None:

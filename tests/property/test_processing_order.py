@@ -24,6 +24,7 @@ class Ownership:
         self.finished: set[int] = set()
         self.is_held_back = False
         self.alone = 0  # so many of the first ones are handled alone
+        self.is_full = False
 
     @property
     def first_unfinished(self) -> int | None:
@@ -74,7 +75,8 @@ class AnyInterleaving(RuleBasedStateMachine):
         owned = self.owned.get(partition)
         if owned is None or owned.is_held_back:
             return
-        if ("orders", partition) in self.order.full_partitions():
+        self.look_for_room()
+        if owned.is_full:
             return
         records = []
         for key in keys[: self.order.room]:
@@ -86,6 +88,20 @@ class AnyInterleaving(RuleBasedStateMachine):
             owned.position += 1 + gap * (offset % 2)
         if records:
             self.order.add(owned, records)
+
+    @rule()
+    def look_for_room(self) -> None:
+        """Each is full where it has as much as there is room, until it has half of that."""
+        free = MAX_IN_HAND - self.order.in_hand
+        before = {number for number, owned in self.owned.items() if owned.is_full}
+        for owned in self.owned.values():
+            at_least = owned.window >= max(free, 1)
+            owned.is_full = 2 * owned.window > free if owned.is_full else at_least
+        full = {number for number, owned in self.owned.items() if owned.is_full}
+        filled, roomy = self.order.update_full()
+        assert sorted(filled) == sorted(("orders", number) for number in full - before)
+        assert sorted(roomy) == sorted(("orders", number) for number in before - full)
+        assert self.order.full == {("orders", number) for number in full}
 
     @rule(partition=PARTITIONS)
     def hold_back(self, partition: int) -> None:
@@ -118,7 +134,7 @@ class AnyInterleaving(RuleBasedStateMachine):
         assert one.is_alone == (owned.arrived.index(one.record.offset) < owned.alone)
         if one.is_alone:  # what was begun has ended, and what comes before it is finished
             assert not self.begun
-            assert one.record.offset == owned.first_unfinished
+            assert one.record.offset == self.next_alone(owned)
         assert one.record.offset not in owned.finished
         lane = lane_of(one)
         if lane is not None:  # nothing of the key is at work, and nothing before it is unfinished
@@ -133,6 +149,21 @@ class AnyInterleaving(RuleBasedStateMachine):
             assert not before
         self.begun.append((one, owned))
 
+    def next_alone(self, owned: Ownership) -> int | None:
+        """The first one; while that waits, and may be passed, the next whose key is free."""
+        first = owned.first_unfinished
+        waiting = {one.record.offset: one for _, one, at in self.waiting if at is owned}
+        if first not in waiting or not waiting[first].is_passed:
+            return first
+        taken = {lane_of(one) for one in waiting.values()} | {lane_of(one) for one, _ in self.begun}
+        for offset in owned.arrived[: owned.alone]:
+            key = self.keys[owned.partition, offset]
+            lane = None if key is None else (owned.partition, as_bytes(key))
+            is_there = offset in owned.finished or offset in waiting
+            if not is_there and (lane is None or lane not in taken):
+                return offset
+        return None
+
     @precondition(lambda self: self.begun)
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
@@ -146,9 +177,10 @@ class AnyInterleaving(RuleBasedStateMachine):
             owned.finished.add(one.record.offset)
 
     @precondition(lambda self: self.begun)
-    @rule(data=st.data(), pause=st.floats(0, 100))
-    def fail(self, data: st.DataObject, pause: float) -> None:
+    @rule(data=st.data(), pause=st.floats(0, 100), is_passed=st.booleans())
+    def fail(self, data: st.DataObject, pause: float, is_passed: bool) -> None:
         one, owned = self.take(data)
+        one.is_passed = is_passed
         self.order.postpone(one, self.now + pause)
         self.end_alone(one)
         if not one.is_lost:
@@ -213,6 +245,9 @@ class AnyInterleaving(RuleBasedStateMachine):
             self.end_alone(one)
         assert self.order.in_hand == 0
         assert not list(self.order)
+        self.look_for_room()
+        kept = {owned for owned in self.owned.values() if owned.alone > len(owned.arrived)}
+        assert self.order._places.keys() == kept
         assert not self.order.is_held
 
 

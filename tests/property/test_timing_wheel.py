@@ -5,7 +5,8 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from raftmq.broker.timing_wheel import TICK_MS, TimingWheel
+from raftmq.broker.timing_wheel import TimingWheel
+from raftmq.model import DELAY_TICK_MS
 
 NOW = 1_700_000_000_000
 DELAYS = st.one_of(
@@ -32,7 +33,7 @@ class WheelAgainstList(RuleBasedStateMachine):
     def set(self, key: int, delay: int) -> None:
         self.number += 1
         self.wheel.set(key, self.now + delay)
-        self.due[key] = (-(-(self.now + delay) // TICK_MS), self.number)
+        self.due[key] = (-(-(self.now + delay) // DELAY_TICK_MS), self.number)
 
     @rule(key=KEYS)
     def discard(self, key: int) -> None:
@@ -59,7 +60,7 @@ class WheelAgainstList(RuleBasedStateMachine):
 
     def advance(self) -> list[int]:
         expected = sorted(
-            (each, key) for key, each in self.due.items() if each[0] * TICK_MS <= self.now
+            (each, key) for key, each in self.due.items() if each[0] * DELAY_TICK_MS <= self.now
         )
         keys = self.wheel.advance(self.now)
         assert keys == [key for _, key in expected]
@@ -74,7 +75,7 @@ class WheelAgainstList(RuleBasedStateMachine):
         assert len(self.wheel) == len(self.due)
         assert (named is None) == (earliest is None)
         if named is not None and earliest is not None:
-            assert named <= earliest[0] * TICK_MS
+            assert named <= earliest[0] * DELAY_TICK_MS
 
 
 TestWheelAgainstList = WheelAgainstList.TestCase

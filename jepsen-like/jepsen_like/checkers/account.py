@@ -25,6 +25,7 @@ from jepsen_like.checkers.columns import (
 )
 from jepsen_like.checkers.group_account import GroupAccount
 from jepsen_like.checkers.looks import Looks
+from jepsen_like.checkers.retry_account import RetryAccount
 from jepsen_like.checkers.schedule_account import ScheduleAccount
 from jepsen_like.checkers.transaction_account import OF_TRANSACTIONS, TransactionAccount
 from jepsen_like.history.event import NAMED_SEND, NEMESIS, BadHistory, Event, Type
@@ -54,6 +55,7 @@ class Account:
     groups: what consumer groups did.
     transactions: what producers with transactions did, and what became of it.
     schedule: what was to be delivered later.
+    retries: what groups did that move what fails.
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
@@ -69,6 +71,7 @@ class Account:
         self.groups = GroupAccount(self._taken)
         self.transactions = TransactionAccount(self.keys)
         self.schedule = ScheduleAccount(self.keys, self.transactions.times)
+        self.retries = RetryAccount(self.keys)
         self.replica_count = 0
         self.polled_count = 0
         self._open: dict[Process, Event] = {}
@@ -132,6 +135,7 @@ class Account:
             self._told[event.f](event)
         else:
             self.groups.take(event)
+            self.retries.take(event)
 
     @property
     def is_healed(self) -> bool:

@@ -11,6 +11,8 @@ import msgspec
 
 from jepsen_like.checkers.columns import NOT_SEEN
 from jepsen_like.checkers.rerun_duplicates import finished_count
+from jepsen_like.checkers.retry_activity import RetryCounts, untold
+from jepsen_like.checkers.retry_activity import counts as retry_counts
 from jepsen_like.checkers.schedule_lateness import cancelled_count, delivered_count
 from jepsen_like.checkers.transaction_account import OF_TRANSACTIONS
 from jepsen_like.checkers.transaction_activity import TransactionCounts, counts
@@ -43,6 +45,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
         finished_min: generations of producers with names.
         deliveries_min, cancels_min: scheduled records that readers got; that were cancelled.
         transactions: what producers with transactions must have done.
+        retries: what groups that move what fails must have done.
         allowed: names of findings that are only reported.
         is_to_end: clients sent and polled until the end; then everything was read once more, and
             the replicas' disks were read; and of each key some node has logged that it leads it.
@@ -57,6 +60,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     deliveries_min: int = 0
     cancels_min: int = 0
     transactions: TransactionCounts = TransactionCounts()
+    retries: RetryCounts = RetryCounts()
     allowed: frozenset[str] = frozenset()
     is_to_end: bool = False
 
@@ -87,6 +91,7 @@ def _reasons(account: Account, demands: Demands) -> Iterator[str]:
     yield from _few_scheduled(account, demands)
     if account.transactions or demands.transactions != TransactionCounts():
         yield from counts(account).few(demands.transactions)
+    yield from retry_counts(account).few(demands.retries)
     if behind := sorted(
         key
         for key, end in account.behind.items()
@@ -142,6 +147,7 @@ def _not_at_the_end(account: Account) -> Iterator[str]:
         yield f"nobody looked at the replicas of {_some(unkept)}"
     if unled := sorted(key for key in sent if not account.keys[key].leads):
         yield f"nobody said that it leads {_some(unled)}"
+    yield from untold(account)
     if "heal" in account.phases:
         what = {"send": "no send ended well", "poll": "no poll brought anything"}
         yield from (

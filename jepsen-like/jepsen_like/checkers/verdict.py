@@ -31,6 +31,10 @@ from jepsen_like.checkers import (
     poll_order,
     replica_agreement,
     rerun_duplicates,
+    retry_activity,
+    retry_attempts,
+    retry_endings,
+    retry_unfinished,
     schedule_deliveries,
     schedule_lateness,
     schedule_order,
@@ -50,7 +54,7 @@ from jepsen_like.checkers.activity import Demands
 from jepsen_like.checkers.finding import NAMES, Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from jepsen_like.history.event import Event
 
@@ -71,6 +75,7 @@ TRANSACTION_CHECKS = (
     transaction_stuck.check,
 )
 SCHEDULE_CHECKS = (schedule_deliveries.check, schedule_order.check)
+RETRY_CHECKS = (retry_endings.check, retry_attempts.check, retry_unfinished.check)
 CHECKS = (
     inconsistent_offsets.check,
     lost_writes.check,
@@ -89,6 +94,7 @@ CHECKS = (
     *GROUP_CHECKS,
     *TRANSACTION_CHECKS,
     *SCHEDULE_CHECKS,
+    *RETRY_CHECKS,
 )
 DEFAULT_DEMANDS = Demands()
 # Names of findings that only consumer groups can bring.
@@ -107,6 +113,10 @@ OF_TRANSACTIONS = (  # the same of producers with transactions
 OF_SCHEDULES = (  # the same of records that are to be delivered later
     "lost-scheduled", "undelivered", "delivered-twice", "cancelled-delivery", "early-delivery",
     "due-order",
+)  # fmt: skip
+OF_RETRIES = (  # the same of groups that move what fails
+    "lost-retry", "retry-duplicate", "wrong-ending", "wrong-attempts", "early-retry",
+    "unfinished-retries",
 )  # fmt: skip
 
 
@@ -185,16 +195,15 @@ def _not_judged(account: Account) -> list[str]:
         not_judged.append(f"{', '.join(OF_GROUPS)}: there was no consumer group")
     if not any(rerun_duplicates.runs(account)):
         not_judged.append(f"{', '.join(OF_NAMES)}: nobody sent under a name")
-    if not account.schedule.scheduled:
-        not_judged.append(f"{', '.join(OF_SCHEDULES)}: nobody scheduled a record")
-    elif account.schedule.has_disk_faults:
-        not_judged.append("due-order: disks were at fault")
+    not_judged += _unseen_of_schedules(account)
+    if not account.retries.groups:
+        not_judged.append(f"{', '.join(OF_RETRIES)}: no group had retries")
     if not account.transactions:
         not_judged.append(f"{', '.join(OF_TRANSACTIONS)}: nobody used a transaction")
     else:
         not_judged += _unseen_of_transactions(account)
     if not account.keys:
-        of_others = (*OF_GROUPS, *OF_NAMES, *OF_TRANSACTIONS, *OF_SCHEDULES)
+        of_others = (*OF_GROUPS, *OF_NAMES, *OF_TRANSACTIONS, *OF_SCHEDULES, *OF_RETRIES)
         others = {"not-linearizable", "not-healed", *of_others}
         names = [name for name in NAMES if name not in others]
         return [*not_judged, f"{', '.join(names)}: nobody sent or read a record"]
@@ -203,6 +212,13 @@ def _not_judged(account: Account) -> list[str]:
     if not any(key.replicas for key in account.keys.values()):
         not_judged.append("replica-divergence, lost-on-node: there are no logs of replicas")
     return not_judged
+
+
+def _unseen_of_schedules(account: Account) -> Iterator[str]:
+    if not account.schedule.scheduled:
+        yield f"{', '.join(OF_SCHEDULES)}: nobody scheduled a record"
+    elif account.schedule.has_disk_faults:
+        yield "due-order: disks were at fault"
 
 
 def _unseen_of_transactions(account: Account) -> list[str]:
@@ -227,6 +243,7 @@ def _figures(account: Account) -> dict[str, int]:
         **_name_figures(account),
         **_transaction_figures(account),
         **schedule_lateness.figures(account),
+        **_retry_figures(account),
         **outcomes,
         **faults,
     }
@@ -263,3 +280,10 @@ def _group_figures(account: Account) -> dict[str, int]:
         "generations": sum(len(group.generations) for group in groups.values()),
         "commits": sum(group.commits_done for group in groups.values()),
     }
+
+
+def _retry_figures(account: Account) -> dict[str, int]:
+    if not account.retries.groups:
+        return {}
+    told = msgspec.structs.asdict(retry_activity.counts(account))
+    return {f"retries {name}": count for name, count in told.items()}

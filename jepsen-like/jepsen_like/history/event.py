@@ -89,6 +89,32 @@ paired by "number".
     crash      info: it has ended without leaving the group
     gone       info: it has left, or failed
     behind     process "watch", info: {"group", "keys": [[key, committed, end], ...]}: in the end
+
+Members of groups that move what fails have names, too, another one for each life; "mute", "leave",
+"crash" and "gone" are as above. A record is named by where it stood first, by key and offset; its
+"fate" is a word of `record_fate.py`. Several attempts to handle one are under way at a time in a
+member, and are paired by "number".
+
+    retry-group   process "watch", ok: {"group", "keys": [...], "attempts", "is_exactly_once",
+               "pauses": [seconds, ...], "can_reject", "commit"}: a group that reads all of these
+               from the beginning; the attempts of its policy, and the shortest pause after the
+               first, the second, ...; without "can_reject" what is to be rejected fails like other
+               records; how it commits, where it is asked
+    worker     info: {"group"}: a member of such a group begins
+    holds      info: {"assigned", "revoked", "lost": [key, ...], "generation"}: as it was told
+    handle     {"number", "key", "offset", "value", "fate", "attempt", "is_back"}: an attempt, from
+               1 on; "is_back": read from the topic of retries; there also "due", "at": when it was
+               due and delivered, as the record says. Completed {"number", "end": "done" | "moved" |
+               "letter"}; ok: it ended so; fail: it has no effect for certain, as its transaction
+               was aborted or another member has the record; info: unknown, as where the SDK moves
+               the record
+    left       process "watch", ok: {"group", "lags": [[key, committed, end], ...],
+               "pending": [offset, ...]}: when fresh members had time to do all: what they have not
+               done, and what waits in the topic of retries; fail: no answer
+    letters    process "watch", ok: {"group", "rows": [[at, key, offset, value, fate, attempts or
+               null, error], ...]}: all dead letters, at the end, by their offsets; fail: no answer
+    results    process "watch", ok: {"group", "rows": [[[key, offset], key, offset, value, fate],
+               ...]}: all results of a group that is exactly once: where each stands, and of what
 """
 
 from __future__ import annotations

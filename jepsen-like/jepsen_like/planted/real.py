@@ -16,6 +16,7 @@ from jepsen_like.planted import (
     groups,
     metadata,
     replicas,
+    retries,
     schedules,
     transactions,
 )
@@ -63,6 +64,10 @@ def _transactions(*kinds: str, seconds: float = 90.0, seed: int = 1) -> RunSetti
 
 def _schedule(*kinds: str, seconds: float = 25.0, seed: int = 1) -> RunSettings:
     return RunSettings(workload="schedule", nemesis=kinds, time_limit=seconds, seed=seed, pace=2.5)
+
+
+def _retries(*kinds: str, seconds: float = 25.0, seed: int = 1) -> RunSettings:
+    return RunSettings(workload="retries", nemesis=kinds, time_limit=seconds, seed=seed, pace=2.5)
 
 
 OF_OFFSETS = ("offset-linearizable", "commit-back")
@@ -131,6 +136,30 @@ _ALL = (
         _schedule("kill", seconds=15.0),
     ),
     Bug(schedules.handle_cancels_its_batch, ("undelivered",), _schedule("kill", seconds=15.0)),
+    Bug(
+        retries.commit_before_the_move,
+        ("lost-retry",),
+        _retries("kill", seconds=40.0),
+        is_of_clients=True,
+    ),
+    Bug(
+        retries.moves_outside_of_the_transaction,
+        ("retry-duplicate",),
+        _retries("kill", seconds=40.0),
+        is_of_clients=True,
+    ),
+    Bug(
+        retries.attempts_are_not_counted_on,
+        ("unfinished-retries", "retry-duplicate"),
+        _retries("kill"),
+        is_of_clients=True,
+    ),
+    Bug(
+        retries.retries_come_at_once,
+        ("early-retry",),
+        _retries("kill"),
+        is_of_clients=True,
+    ),
 )
 
 BUGS = {bug.plant.__name__: bug for bug in _ALL}

@@ -89,7 +89,8 @@ def summary_of(content: RunContent, files: Iterable[str]) -> str:
             _numbers(figures)
             + _of_groups(verdict)
             + _of_transactions(verdict)
-            + _of_schedules(verdict),
+            + _of_schedules(verdict)
+            + _of_retries(verdict),
         ),
         ("Faults", _faults(figures)),
         ("Findings, the most severe first", _findings(verdict)),
@@ -172,6 +173,18 @@ def _of_schedules(verdict: Verdict) -> str:
     return "".join(f"\n{INDENT}{line}" for line in lines)
 
 
+def _of_retries(verdict: Verdict) -> str:
+    told = verdict.figures
+    if "retries handled" not in told:
+        return ""
+    return (
+        f"\n{INDENT}{told['retries handled']:,} records handled by groups with retries, "
+        f"{told['retries returns']:,} came back, "
+        f"{_counted(told['retries letters'], 'dead letter')}, "
+        f"{_counted(told['retries crashes'], 'crash', 'crashes')} of members"
+    )
+
+
 def _faults(figures: Figures) -> str:
     kinds = sorted(figures.faults | figures.skipped)
     rows = [
@@ -235,5 +248,5 @@ def _made_with(surroundings: Surroundings) -> str:
     return f"{INDENT}commit {commit}; {', '.join(versions)}\n{INDENT}{where}"
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+def _counted(count: int, noun: str, many: str = "") -> str:
+    return f"{count:,} {noun if count == 1 else many or f'{noun}s'}"

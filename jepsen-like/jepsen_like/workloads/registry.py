@@ -10,6 +10,7 @@ from jepsen_like.workloads.groups import GroupsWorkload
 from jepsen_like.workloads.metadata import MetadataWorkload
 from jepsen_like.workloads.queue import QueueWorkload
 from jepsen_like.workloads.reruns import RerunsWorkload
+from jepsen_like.workloads.retries import RetriesWorkload
 from jepsen_like.workloads.schedule import ScheduleWorkload
 from jepsen_like.workloads.transactions import TransactionsWorkload
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from jepsen_like.history.recorder import Recorder
     from jepsen_like.workloads.workload import Workload
 
-NAMES = ("queue", "metadata", "groups", "reruns", "transactions", "schedule")
+NAMES = ("queue", "metadata", "groups", "reruns", "transactions", "schedule", "retries")
 
 
 class UnknownWorkload(Exception):
@@ -49,7 +50,8 @@ def make_workload(
     """
     Args:
         rate: operations a second of all processes together; of metadata there are fewer, and to
-            groups less is sent: each record may be committed by itself. Of transactions, blocks.
+            groups less is sent: each record may be committed by itself, or moved. Of transactions,
+            blocks.
         acks: of the topics of the queue, in turn.
         final_seconds: for the last reads of the queue, at most. Each process reads everything;
             together they read some ten thousands of records a second.
@@ -84,6 +86,12 @@ def make_workload(
     if name == "schedule":
         settings = replace(settings, rate=min(rate, 60.0), pulses_max=1)
         return ScheduleWorkload(bootstrap, recorder, random, settings)
+    if name == "retries":
+        # Some twenty records a second: a group that commits each of them handles thirty.
+        settings = replace(
+            settings, acks=("all",), rate=min(rate, 4.0), pulses_max=1, pulse_seconds=0.6
+        )
+        return RetriesWorkload(bootstrap, recorder, random, settings)
     if name == "transactions":
         settings = replace(settings, rate=min(rate, 40.0), pulses_max=1)
         return TransactionsWorkload(bootstrap, recorder, random, settings)

@@ -602,7 +602,7 @@ class GroupCoordinator:
         command = save.command(
             slot_epoch=slot.slot_epoch,
             changed_at_ms=self.now_ms(),
-            crashed=crashed_members(save.crashes, self.image),
+            crashed=crashed_members(save.group, save.crashes, self.image),
         )
         # Nothing is saved any more: the next coordinator loads what was saved before.
         if not slot.pipeline.is_lost:

@@ -342,10 +342,14 @@ def _due(delay: str | None, deliver_at: str | None) -> dict[str, Any]:
         if milliseconds is None:
             problem = f"{delay!r} is no duration: write it {DURATION_FORM}"
             raise click.BadParameter(problem, param_hint="--delay")
-        return {"delay": timedelta(milliseconds=milliseconds)}
+        try:
+            return {"delay": timedelta(milliseconds=milliseconds)}
+        except OverflowError as error:
+            problem = f"{delay!r} is longer than {timedelta.max.days} days"
+            raise click.BadParameter(problem, param_hint="--delay") from error
     if deliver_at is not None:
         try:
-            return {"deliver_at": parse_time(deliver_at.removeprefix("@"))}
+            return {"deliver_at": parse_time(deliver_at.removeprefix("@"), is_ago_allowed=False)}
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--at") from error
     return {}

@@ -12,12 +12,20 @@ from raftmq.cli.letters.letter_source import (
     all_boxes,
     find_box,
     letter_object,
-    letter_of,
     read_letters,
 )
 from raftmq.cli.terminal.exits import ExitCode
-from raftmq.cli.terminal.output import NOTHING, Row, show_time, shown, write_json, write_table
-from raftmq.client.dead_letters.letters import most_frequent
+from raftmq.cli.terminal.output import (
+    NOTHING,
+    Row,
+    Table,
+    row_blocks,
+    show_time,
+    shown,
+    write_json,
+    write_table,
+)
+from raftmq.client.dead_letters.letters import most_frequent, read_letter
 
 if TYPE_CHECKING:
     from raftmq.cli.letters.letter_source import Box, LetterFilter
@@ -58,32 +66,36 @@ def show_letters(
     *,
     as_json: bool,
 ) -> int:
-    is_cut = False
+    shown_count, is_cut = 0, False
+    table = Table(SHOW_TITLES)
 
-    async def ask(client: Client) -> list[Row]:
+    def write(rows: list[Row]) -> None:
+        if as_json:
+            write_json(rows)
+        else:
+            table.write(map(_letter_row, rows))
+
+    async def ask(client: Client) -> None:
         box = await find_box(client.admin.with_timeout(timeout), group)
-        rows: list[Row] = []
 
         def take(record: ConsumerRecord) -> bool:
-            nonlocal is_cut
-            letter = letter_of(record)
+            nonlocal shown_count, is_cut
+            letter = read_letter(record.headers)
             if wanted.passes(record, letter):
-                is_cut = len(rows) == count
+                is_cut = shown_count == count
                 if not is_cut:
-                    rows.append(letter_object(record, letter))
+                    shown_count += 1
+                    add(letter_object(record, letter))
             return not is_cut
 
-        await read_letters(client, box.topic, box.spans, take)
-        return rows
+        with row_blocks(write) as add:
+            await read_letters(client, box.topic, box.spans, take)
 
-    rows = run_connected(ask, bootstrap, timeout_seconds=timeout)
-    if as_json:
-        write_json(rows)
-    else:
-        write_table(SHOW_TITLES, map(_letter_row, rows))
+    # A person may take minutes to read them: nothing but silence ends it.
+    run_connected(ask, bootstrap)
     if is_cut:
         sys.stderr.write(f"raftmq: group {group}: there are more than these {count}: see -n\n")
-    if not (rows or as_json):
+    if not (shown_count or as_json):
         sys.stderr.write(f"raftmq: group {group}: no such dead letters\n")
     return ExitCode.OK
 
@@ -97,18 +109,25 @@ async def _summary(client: Client, box: Box) -> Row:
 
     def take(record: ConsumerRecord) -> bool:
         nonlocal name
-        letter = letter_of(record)
+        letter = read_letter(record.headers)
         name = letter.group or name
         times.append(record.timestamp)
         errors[letter.error] += 1
         return True
 
+    def take_time(record: ConsumerRecord) -> bool:
+        times.append(record.timestamp)
+        return False
+
     await read_letters(client, box.topic, spans, take)
-    found = most_frequent(errors.elements(), ERRORS_MAX)
+    for one in box.spans:
+        if one.end - one.start > READ_MAX:  # of those that only count the first one
+            await read_letters(client, box.topic, [one], take_time)
+    found = most_frequent(errors, ERRORS_MAX)
     return {
         "group": name,
         "topic": box.topic,
-        "letters": len(times) + unread,
+        "letters": errors.total() + unread,
         "oldest": min(times, default=None),
         "newest": max(times, default=None),
         "errors": [{"error": error or None, "count": count} for error, count in found],
@@ -119,12 +138,11 @@ def _summary_row(row: Row) -> tuple[object, ...]:
     errors = row["errors"]
     assert isinstance(errors, list)
     told = [f"{shown(one['error'], ERROR_CHARS_MAX)} ({one['count']})" for one in errors]
-    times = [show_time(one) if isinstance(one, int) else NOTHING for one in _times(row)]
+    times = [
+        show_time(one) if isinstance(one, int) else NOTHING
+        for one in (row["oldest"], row["newest"])
+    ]
     return shown(str(row["group"]), TEXT_CHARS_MAX), row["letters"], *times, "; ".join(told)
-
-
-def _times(row: Row) -> tuple[object, object]:
-    return row["oldest"], row["newest"]
 
 
 def _letter_row(row: Row) -> tuple[object, ...]:

@@ -6,6 +6,8 @@ offset is that of a group of its own, and counts where it is beyond the beginnin
 
 from __future__ import annotations
 
+from contextlib import aclosing, asynccontextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
@@ -21,15 +23,15 @@ from raftmq.client.dead_letters.letters import (
     dead_letter_topic,
     group_part,
     plain_headers,
-    read_letter,
 )
 from raftmq.errors import GroupIdNotFound, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 
     from raftmq.client.administration.admin import Admin
     from raftmq.client.client import Client
+    from raftmq.client.consumer.consumer import Consumer
     from raftmq.client.consumer.record import AnyRecord, ConsumerRecord
 
 LOOK_SECONDS = 0.2  # between looks at the position, which also moves where no record is left
@@ -50,11 +52,13 @@ class Box(NamedTuple):
     Attributes:
         name: that stands for the group.
         spans: of each partition, by number; the topic has one, if nobody has made it otherwise.
+        sent: by partition, behind what was sent back and still stands there.
     """
 
     topic: str
     name: str
-    spans: tuple[Span, ...]
+    spans: tuple[Span, ...] = ()
+    sent: Mapping[int, int] = MappingProxyType({})
 
     @property
     def redrive_group(self) -> str:
@@ -126,15 +130,21 @@ async def find_box(admin: Admin, group: str) -> Box:
 
 
 async def _box(admin: Admin, topic: str, name: str) -> Box:
-    box = Box(topic, name, ())
+    box = Box(topic, name)
+    sent_back = await positions(admin, box)
     starts = await admin.offsets(topic, "earliest")
     ends = await admin.offsets(topic, "latest")
-    sent_back = await positions(admin, box)
     spans = [
-        Span(number, max(starts.get(number) or 0, sent_back.get(number, 0)), end or 0)
-        for number, end in sorted(ends.items())
+        Span(number, starts.get(number) or 0, end or 0) for number, end in sorted(ends.items())
     ]
-    return box._replace(spans=tuple(span for span in spans if span.start < span.end))
+    sent = {
+        one.partition: at
+        for one in spans
+        if one.start < (at := min(sent_back.get(one.partition, 0), one.end))
+    }
+    spans = [one._replace(start=sent.get(one.partition, one.start)) for one in spans]
+    left = tuple(one for one in spans if one.start < one.end)
+    return box._replace(spans=left, sent=sent)
 
 
 async def positions(admin: Admin, box: Box) -> dict[int, int]:
@@ -158,28 +168,41 @@ async def read_letters(
         CommandError: a leader does not answer.
     """
     for span in spans:
-        if not await _read(client, topic, span, take):
-            return
+        async with open_span(client, topic, span) as letters:
+            async for record in letters:
+                if not take(record):
+                    return
 
 
-async def _read(
-    client: Client, topic: str, span: Span, take: Callable[[ConsumerRecord], bool]
-) -> bool:
+@asynccontextmanager
+async def open_span(
+    client: Client, topic: str, span: Span
+) -> AsyncIterator[AsyncIterator[ConsumerRecord]]:
+    """Its letters, in order. Reading them raises CommandError: the leader does not answer."""
     key = topic, span.partition
     async with client.consumer(assign=[key], start="earliest") as consumer:
         consumer.seek(*key, offset=span.start)
-        batches, heard_at = consumer.batches(), anyio.current_time()
-        while (position := consumer.position(*key)) is None or position < span.end:
-            with anyio.move_on_after(LOOK_SECONDS):
-                batch = await anext(batches)
-                heard_at = anyio.current_time()
-                for record in batch:
-                    if record.offset >= span.end or not take(record):
-                        return record.offset >= span.end
-            if anyio.current_time() > heard_at + SILENCE_SECONDS_MAX:
-                line = f"{topic}-{span.partition}: nothing has come for {SILENCE_SECONDS_MAX:g} s"
-                raise CommandError(line, ExitCode.UNREACHABLE)
-    return True
+        async with aclosing(_letters(consumer, key, span.end)) as letters:
+            yield letters
+
+
+async def _letters(
+    consumer: Consumer[bytes, bytes | str | int], key: tuple[str, int], end: int
+) -> AsyncGenerator[ConsumerRecord, None]:
+    batches, heard_at = consumer.batches(), anyio.current_time()
+    while (position := consumer.position(*key)) is None or position < end:
+        batch: Iterable[ConsumerRecord] = ()
+        with anyio.move_on_after(LOOK_SECONDS) as silence:
+            batch = await anext(batches)
+        for record in batch:
+            if record.offset >= end:
+                return
+            yield record
+        if not silence.cancelled_caught:  # also whoever takes them may take its time
+            heard_at = anyio.current_time()
+        elif anyio.current_time() > heard_at + SILENCE_SECONDS_MAX:
+            line = f"{key[0]}-{key[1]}: nothing has come for {SILENCE_SECONDS_MAX:g} s"
+            raise CommandError(line, ExitCode.UNREACHABLE)
 
 
 def letter_object(record: ConsumerRecord, letter: DeadLetter) -> Row:
@@ -203,7 +226,3 @@ def letter_object(record: ConsumerRecord, letter: DeadLetter) -> Row:
         put_bytes(headers[-1], "value", value)
     row["headers"], row["tags"] = headers, list(record.tags)
     return row
-
-
-def letter_of(record: ConsumerRecord) -> DeadLetter:
-    return read_letter(record.headers)

@@ -57,11 +57,14 @@ def purge(
     # A connection of its own: the person may take minutes to answer.
     box, count = run_connected(look, bootstrap, timeout_seconds=timeout)
     told = counted(count, "dead letter")
-    if count and not is_dry:
-        confirm(f"Delete {told} of group {group}, for good?", is_sure=is_sure)
+    # What a redrive has sent back, and was killed before it could delete it, is no dead letter.
+    ends = {**box.sent, **{one.partition: one.end for one in box.spans}}
+    if ends and not is_dry:
+        if count:
+            confirm(f"Delete {told} of group {group}, for good?", is_sure=is_sure)
 
         async def delete(admin: Admin) -> None:
-            await admin.delete_records(box.topic, {one.partition: one.end for one in box.spans})
+            await admin.delete_records(box.topic, ends)
 
         run_admin(delete, bootstrap, timeout)
     if as_json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from base64 import b64encode
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice
 from shutil import get_terminal_size
@@ -20,7 +21,7 @@ import rich_click as click
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 BLOCK_ROWS = 500  # aligned and written together: long answers begin at once, memory is bounded
@@ -40,17 +41,45 @@ def write_json(rows: Iterable[Row]) -> None:
 
 
 def write_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns as wide as the rows so far need; numbers to the right. Nothing without rows."""
-    rows, widths = iter(rows), [0] * len(titles)
-    while block := [[_cell(value) for value in row] for row in islice(rows, BLOCK_ROWS)]:
+    """Nothing without rows."""
+    table, rows = Table(titles), iter(rows)
+    while block := list(islice(rows, BLOCK_ROWS)):
+        table.write(block)
+
+
+class Table:
+    """Columns as wide as the rows so far need; numbers to the right."""
+
+    def __init__(self, titles: Sequence[str]) -> None:
+        self._titles, self._widths = titles, [0] * len(titles)
+
+    def write(self, rows: Iterable[Sequence[object]]) -> None:
+        """A block: the first one has the titles above it."""
+        block = [[_cell(value) for value in row] for row in rows]
+        if not block:
+            return
         right = [_is_numeric(column) for column in zip(*block, strict=True)]
-        # The first block: the titles come once, above it.
-        if not any(widths):
-            block.insert(0, list(titles))
+        if not any(self._widths):
+            block.insert(0, list(self._titles))
         longest = [max(map(len, column)) for column in zip(*block, strict=True)]
-        widths = list(map(max, widths, longest))
-        sys.stdout.write("".join(_line(row, widths, right) for row in block))
-    sys.stdout.flush()
+        self._widths = list(map(max, self._widths, longest))
+        sys.stdout.write("".join(_line(row, self._widths, right) for row in block))
+        sys.stdout.flush()
+
+
+@contextmanager
+def row_blocks(write: Callable[[list[Row]], None]) -> Iterator[Callable[[Row], None]]:
+    """For rows that come one by one: they are written in blocks, the last one at the end."""
+    block: list[Row] = []
+
+    def add(row: Row) -> None:
+        block.append(row)
+        if len(block) == BLOCK_ROWS:
+            write(block)
+            block.clear()
+
+    yield add
+    write(block)
 
 
 def table_width(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> int:

@@ -23,13 +23,20 @@ _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
 SIZE_FORM = "like 64MiB, 10GiB, 1GB"
 
 
-def parse_time(text: str, *, now_ms: int | None = None, is_local_allowed: bool = False) -> int:
+def parse_time(
+    text: str,
+    *,
+    now_ms: int | None = None,
+    is_local_allowed: bool = False,
+    is_ago_allowed: bool = True,
+) -> int:
     """Milliseconds since 1970-01-01 UTC.
 
     Args:
         text: a date with its time zone, milliseconds, or a duration before now: `-1h30m`.
         now_ms: None: by this machine's clock.
         is_local_allowed: a date without a time zone is of this machine's.
+        is_ago_allowed: a duration before now makes sense.
 
     Raises:
         ValueError: says what is wrong with the text, and how it is written.
@@ -41,13 +48,14 @@ def parse_time(text: str, *, now_ms: int | None = None, is_local_allowed: bool =
                 f" want three more zeros, and a date dashes, like 2026-11-21T10:00:00Z"
             )
         return int(text)
-    if text.startswith("-") and (ago := parse_duration(text[1:])) is not None:
+    if is_ago_allowed and text.startswith("-") and (ago := parse_duration(text[1:])) is not None:
         now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         return max(now_ms - ago, 0)
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        form = "2026-11-21T10:00:00Z, -1h30m for so long ago, or milliseconds since 1970"
+        before_now = " -1h30m for so long ago," if is_ago_allowed else ""
+        form = f"2026-11-21T10:00:00Z,{before_now} or milliseconds since 1970"
         raise ValueError(f"{text!r} is no time: write {form}") from error
     if found.tzinfo is None:
         if not is_local_allowed:

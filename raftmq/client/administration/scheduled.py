@@ -158,12 +158,13 @@ class ScheduledCalls:
             CannotCancel: of a single handle: the record was delivered, or cancelled before, its
                 transaction was aborted, or there is no such scheduled record. Definite.
             UnknownTopicId: likewise: its topic was deleted. Definite.
+            InvalidRequest: a handle was made by hand, of something else. Definite.
             UnsupportedVersion: some voter or broker is of an older version. Definite.
             OutcomeUnknown: it may be cancelled, or soon be. Indefinite.
         """
         deadline = anyio.current_time() + self._timeout_seconds
         if isinstance(handles, ScheduleHandle):
-            failed = await cancel(self._cluster, (handles,), deadline=deadline)
+            failed = await cancel(self._cluster, check_handles((handles,)), deadline=deadline)
             if handles in failed:
                 raise failed[handles]
             return {}
@@ -223,6 +224,8 @@ def check_handles(handles: object) -> tuple[ScheduleHandle, ...]:
         )
     if not found:
         raise InvalidRequest("no handle is given: nothing to cancel")
+    for handle in found:
+        handle.check()
     return found
 
 

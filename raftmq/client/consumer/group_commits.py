@@ -18,6 +18,7 @@ from raftmq.client.group.effects import LossCause, Position
 from raftmq.client.group.member_shell import PAUSE_SECONDS
 from raftmq.errors import (
     IllegalGeneration,
+    InvalidRequest,
     InvalidTransaction,
     RaftmqError,
     RebalanceInProgress,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.batch import ConsumedBatch, Work
     from raftmq.client.consumer.options import GroupReading
     from raftmq.client.consumer.partition_state import Key
-    from raftmq.client.consumer.record import AnyRecord, PartitionOwnership
+    from raftmq.client.consumer.record import PartitionOwnership
     from raftmq.client.consumer.subscription import Subscription
     from raftmq.client.group.member_options import MemberOptions
     from raftmq.client.group.membership import GroupMembership
@@ -66,7 +67,7 @@ class ConsumerCommits:
                 lambda: self._offsets.commit_done(is_all=True), self._at_stake(is_all=True)
             )
         else:
-            ownership = known_ownership(work)
+            ownership = self._own(work)
             key = work.topic, work.partition
             await self._insist(
                 lambda: self._offsets.commit(lambda: self.positions_of(work)), {key: ownership}
@@ -99,15 +100,26 @@ class ConsumerCommits:
         note = partial(self._offsets.commit_alone, partial(self._position_before, work))
         await self._insist(note, {key: ownership})
 
-    async def end_alone(self, record: AnyRecord) -> None:
+    async def end_alone(self, work: Work) -> None:
         """It is finished, or not handled for now. Raises as `note_alone`."""
-        ownership, key = known_ownership(record), (record.topic, record.partition)
-        await self._insist(lambda: self._offsets.end_alone(key), {key: ownership})
+        ownership, key = known_ownership(work), (work.topic, work.partition)
+        end = partial(self._offsets.end_alone, partial(self._position_before, work))
+        await self._insist(end, {key: ownership})
 
     async def note_first(self, batch: ConsumedBatch) -> bool:
         """As `note_alone`, before handing out. False: not now, or not any more."""
         find = partial(self._position_before, batch)
         return await self._is_accepted(lambda: self._offsets.commit_alone(find))
+
+    async def end_first(self, batch: ConsumedBatch) -> None:
+        """As `end_alone`, of what `note_first` has noted, or may have; but what is another member's
+        by now is left to that.
+        """
+        try:
+            await self.end_alone(batch)
+        except RaftmqError as error:
+            if not self._is_others_turn(error):
+                raise
 
     def _position_before(self, work: Work) -> dict[Key, Position]:
         """Raises IllegalGeneration: the ownership has ended."""
@@ -168,16 +180,26 @@ class ConsumerCommits:
                 return key
         return None
 
+    def _own(self, work: Work) -> PartitionOwnership:
+        """The ownership in which it was handed out, by this consumer. Raises InvalidRequest."""
+        ownership = known_ownership(work)
+        if ownership.owner is not self._subscription.owner:
+            (topic, partition), end_offset = end_of(work)
+            raise InvalidRequest(
+                f"{topic}-{partition} offset {end_offset - 1} was handed out by another consumer:"
+                " give it to that one; nothing was committed"
+            )
+        return ownership
+
     def positions_of(self, work: Work) -> dict[Key, Position]:
-        """Raises IllegalGeneration: the ownership has ended."""
-        (key, end_offset), ownership = end_of(work), work.ownership
+        """
+        Raises:
+            IllegalGeneration: the ownership has ended.
+            InvalidRequest: another consumer has handed it out.
+        """
+        (key, end_offset), ownership = end_of(work), self._own(work)
         state = self._subscription.states.get(key)
-        if (
-            state is None
-            or ownership is None
-            or state.ownership is not ownership
-            or not ownership.topic_id
-        ):
+        if state is None or state.ownership is not ownership or not ownership.topic_id:
             raise too_late(key, ownership, self._member)
         offset, epoch = state.behind(end_offset)
         if epoch is None:  # no control batch follows

@@ -116,7 +116,7 @@ class SuspectRecords:
         self._policy = policy if policy is not None and policy.dead_letters else None
         # By partition, how many more records are handed out alone in an ownership
         self._left: dict[Key, tuple[PartitionOwnership | None, int]] = {}
-        self._is_alone = False  # what was handed out last
+        self._noted: ConsumedBatch | None = None  # or may be, in the quorum
         self._is_one_next = False  # open a batch of one record next
 
     @property
@@ -128,9 +128,17 @@ class SuspectRecords:
 
     async def end_alone(self) -> None:
         """More is asked for. Raises RaftmqError: what was handed out is not committed."""
-        if self._options.commit == "record" or self._is_alone:
+        await self._take_back()
+        if self._options.commit == "record":
             await self._commits.commit_each()
-        self._is_alone = False
+
+    async def _take_back(self) -> None:
+        """Before anything else is handed out, also where what was noted is not finished: it may be
+        put off, or in a `processing` block.
+        """
+        if self._noted is not None:
+            await self._commits.end_first(self._noted)
+            self._noted = None
 
     def open_batch(self, records_max: int) -> ConsumedBatch | None:
         """The next batch; of a suspect partition of one record."""
@@ -160,6 +168,7 @@ class SuspectRecords:
         Raises:
             RaftmqError: it is to be set aside, and cannot be.
         """
+        await self._take_back()  # of one that was noted, and then not handed out
         key, left = (batch.topic, batch.partition), self._records_left(batch)
         # Beside records of a `processing` block it is not alone.
         if not left or self._reader.in_flight_records.is_held:
@@ -168,10 +177,11 @@ class SuspectRecords:
         if self._policy is not None and is_poison(deaths, self._policy.attempts):
             await self._set_aside(batch, deaths)
             return False
-        self._is_alone = await self._commits.note_first(batch)
-        if self._is_alone:
+        self._noted = batch
+        is_alone = await self._commits.note_first(batch)
+        if is_alone:
             self._left[key] = batch.ownership, left - 1
-        return self._is_alone
+        return is_alone
 
     async def _set_aside(self, batch: ConsumedBatch, deaths: int) -> None:
         [record] = batch.raw

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict
 
 from raftmq.client.consumer.partition_state import FROM_EARLIEST, FROM_LATEST, start_of
 from raftmq.client.consumer.record import Deserializers
-from raftmq.client.dead_letters.letters import dead_letter_topic, retry_topic
+from raftmq.client.dead_letters.letters import own_letters_problem, retry_topic
 from raftmq.client.group.member_options import MemberOptions
 from raftmq.client.options import (
     AT_LEAST_ONCE,
@@ -466,12 +466,8 @@ def _bad_beside_retry(topics: Sequence[object], assign: object, group: GroupRead
     name = group.member.group
     if retry_topic(name) in topics:
         return [f"{retry_topic(name)} is read along by members with a policy: leave it out"]
-    if dead_letter_topic(name) in topics:
-        return [
-            f"{dead_letter_topic(name)} has the dead letters of this group: one that fails again"
-            " would be read again, for ever; read it in a group of its own"
-        ]
-    return []
+    problem = own_letters_problem(name, topics)
+    return [problem] if problem else []
 
 
 def _bad_topic(given: object) -> str:

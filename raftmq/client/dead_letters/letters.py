@@ -1,8 +1,8 @@
 """Dead letters and retries: the names of a group's topics, and the headers that tell where a record
 comes from. Pure.
 
-A record that is moved is the record as it was sent, its key, value, headers and tags, with headers
-of names that begin with `raftmq.`; what is written here is read here.
+A record that is moved is the record as it was sent, its key, value, headers and tags, with a few
+headers whose names are reserved; what is written here is read here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from raftmq.model import GROUP_CHARS_MAX
 from raftmq.topic_config import DAY_MS, TOPIC_NAME_CHARS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from raftmq.wire.batch.record_headers import Headers
 
@@ -25,9 +25,9 @@ DEAD_PREFIX, RETRY_PREFIX = "__dead.", "__retry."
 REDRIVE_PREFIX = "__redrive."  # of the group whose offset says how far a redrive has come
 RETENTION_MS, RETRY_RETENTION_MS = 30 * DAY_MS, 14 * DAY_MS
 
-HEADER_PREFIX = "raftmq."
 ORIGIN, ATTEMPTS, ERROR = "raftmq.origin", "raftmq.attempts", "raftmq.error"
 GROUP, REDRIVEN = "raftmq.group", "raftmq.redriven"
+RESERVED = frozenset({ORIGIN, ATTEMPTS, ERROR, GROUP, REDRIVEN})
 ERROR_CHARS_MAX = 300
 
 _HASH_DIGITS = 8
@@ -60,6 +60,17 @@ def dead_letter_topic(group: str) -> str:
 def retry_topic(group: str) -> str:
     """Where records wait for their next attempt, whatever topic they stood in."""
     return RETRY_PREFIX + group_part(group)
+
+
+def own_letters_problem(group: str, topics: Collection[object]) -> str:
+    """Why a group must not move what it reads from these topics; empty if it may."""
+    name = dead_letter_topic(group)
+    if name not in topics:
+        return ""
+    return (
+        f"{name} has the dead letters of this group: one that fails again would be read again, for"
+        " ever; read it in a group of its own"
+    )
 
 
 # -- Headers --------------------------------------------------------------------------------------
@@ -153,7 +164,7 @@ def read_letter(headers: Headers) -> DeadLetter:
     texts = {
         name: value.decode("utf-8", "replace")
         for name, value in headers
-        if value is not None and name.startswith(HEADER_PREFIX)
+        if value is not None and name in RESERVED
     }
     return DeadLetter(
         Origin.parsed(texts.get(ORIGIN, "")),
@@ -164,15 +175,14 @@ def read_letter(headers: Headers) -> DeadLetter:
     )
 
 
-def redriven_headers(headers: Headers) -> Headers:
+def redriven_headers(headers: Headers, letter: DeadLetter) -> Headers:
     """Of a dead letter that is sent back: those of the program, and how often it was sent back."""
-    count = read_letter(headers).redriven + 1
-    return (*plain_headers(headers), (REDRIVEN, str(count).encode()))
+    return (*plain_headers(headers), (REDRIVEN, str(letter.redriven + 1).encode()))
 
 
 def plain_headers(headers: Headers) -> Headers:
     """Those of the program."""
-    return tuple(one for one in headers if not one[0].startswith(HEADER_PREFIX))
+    return tuple(one for one in headers if one[0] not in RESERVED)
 
 
 def error_text(error: BaseException | str | None) -> str:
@@ -181,19 +191,19 @@ def error_text(error: BaseException | str | None) -> str:
     """
     if error is None:
         return ""
-    said = error if isinstance(error, str) else str(error)
+    try:
+        said = str(error)
+    except Exception:  # the program's own class may fail at it
+        said = ""
     line = next((one for one in map(str.strip, said.splitlines()) if one), "")
     if not isinstance(error, str):
         line = f"{type(error).__name__}: {line}" if line else type(error).__name__
     return line[:ERROR_CHARS_MAX]
 
 
-def most_frequent(errors: Iterable[str], count: int) -> Sequence[tuple[str, int]]:
+def most_frequent(errors: Mapping[str, int], count: int) -> Sequence[tuple[str, int]]:
     """Errors and how often they are there, the most frequent first."""
-    found: dict[str, int] = {}
-    for error in errors:
-        found[error] = found.get(error, 0) + 1
-    return sorted(found.items(), key=lambda one: (-one[1], one[0]))[:count]
+    return sorted(errors.items(), key=lambda one: (-one[1], one[0]))[:count]
 
 
 def _number(text: str) -> int | None:

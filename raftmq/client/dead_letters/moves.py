@@ -16,10 +16,16 @@ from raftmq.client.dead_letters.letters import (
     dead_letter_topic,
     error_text,
     letter_headers,
+    own_letters_problem,
     retry_topic,
 )
 from raftmq.client.processing.retry_policy import PAUSE_SECONDS_MAX, RecordFate, fate_of
-from raftmq.errors import InvalidRequest
+from raftmq.errors import (
+    InvalidReplicationFactor,
+    InvalidRequest,
+    OutOfOrderSequence,
+    UnknownProducerId,
+)
 from raftmq.words import counted, kind_of
 
 if TYPE_CHECKING:
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
 
     from raftmq.client.consumer.record import AnyRecord
     from raftmq.client.processing.retry_policy import RetryPolicy
+    from raftmq.errors import RaftmqError
     from raftmq.wire.batch.record_headers import Headers
 
     GivenError: TypeAlias = BaseException | str | None
@@ -35,6 +42,11 @@ if TYPE_CHECKING:
 
 # A day less than the largest delay of a topic, as clocks differ: a refusal would end the program.
 DELAY_SECONDS_MAX = PAUSE_SECONDS_MAX - 86_400.0
+
+
+NO_POLICY = (
+    "the consumer has no policy that says when, and how often: give it retry=raftmq.RetryPolicy()"
+)
 
 
 class Move(NamedTuple):
@@ -63,6 +75,15 @@ def check_record(record: object, call: str) -> None:
     known_ownership(record)
 
 
+def is_lasting(error: RaftmqError) -> bool:
+    """Whether the next attempt to move a record would not succeed, either."""
+    # Of a topic that is to be made with as many replicas as its origin: a broker is down.
+    # A producer, or a transaction, that begins anew has a new number.
+    if isinstance(error, (InvalidReplicationFactor, OutOfOrderSequence, UnknownProducerId)):
+        return False
+    return error.definite and not error.retriable
+
+
 class Moves:
     """The moves of one group.
 
@@ -81,10 +102,7 @@ class Moves:
     def check_retry(self) -> None:
         """Raises InvalidRequest: the consumer has no policy."""
         if self._policy is None:
-            raise InvalidRequest(
-                "retry: the consumer has no policy that says when, and how often: give it "
-                "retry=raftmq.RetryPolicy()"
-            )
+            raise InvalidRequest(f"retry: {NO_POLICY}")
 
     def fate(self, record: AnyRecord, attempts: int = 1) -> RecordFate:
         """What becomes of a record that has failed so often since it was read."""
@@ -93,7 +111,7 @@ class Moves:
     def rejected(self, record: AnyRecord, error: GivenError, *, attempts: int) -> Move:
         """To the dead letters. Raises TypeError, InvalidRequest."""
         headers, _ = self._headers(record, error, attempts)
-        return Move(dead_letter_topic(self._group), RETENTION_MS, headers)
+        return self._to_dead_letters(record, headers)
 
     def retried(self, record: AnyRecord, error: GivenError, *, attempts: int) -> Move:
         """To the topic of retries or, after its last attempt, to the dead letters.
@@ -112,13 +130,18 @@ class Moves:
                 delay = min(pause, DELAY_SECONDS_MAX)
                 return Move(retry_topic(self._group), RETRY_RETENTION_MS, headers, delay)
             case RecordFate.DEAD_LETTER:
-                return Move(dead_letter_topic(self._group), RETENTION_MS, headers)
+                return self._to_dead_letters(record, headers)
         if isinstance(error, BaseException):
             raise error
         raise InvalidRequest(
             f"{record.topic}-{record.partition}, offset {record.offset}: failed after "
             f"{counted(tried, 'attempt')}, and the policy has no dead letters: {error_text(error)}"
         )
+
+    def _to_dead_letters(self, record: AnyRecord, headers: Headers) -> Move:
+        if problem := own_letters_problem(self._group, (record.topic,)):
+            raise InvalidRequest(problem)
+        return Move(dead_letter_topic(self._group), RETENTION_MS, headers)
 
     def _headers(self, record: AnyRecord, error: GivenError, attempts: int) -> tuple[Headers, int]:
         if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:

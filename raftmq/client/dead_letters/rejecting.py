@@ -21,7 +21,7 @@ from raftmq.errors import (
     MessageTooLarge,
     UnknownTopicOrPartition,
 )
-from raftmq.topic_config import MIB
+from raftmq.topic_config import MIB, TOPIC_KEYS
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
@@ -36,9 +36,11 @@ if TYPE_CHECKING:
     from raftmq.client.routing.cluster import Cluster
     from raftmq.wire.messages.topics import TopicDescription
 
-# Any record of its topic of origin has room, with its headers.
+# Any record of its topic of origin has room, with its headers; but for the largest of topics that
+# take as much as any topic can.
 HEADROOM_BYTES = 64 << 10
-MAX_BYTES, MAX_BYTES_KEY = 32 * MIB, "max.message.bytes"
+MAX_BYTES_KEY = "max.message.bytes"
+MAX_BYTES = next(key.maximum for key in TOPIC_KEYS if key.name == MAX_BYTES_KEY)
 PRODUCER_OPTIONS: dict[str, Any] = {
     "acks": "all",
     "idempotence": True,
@@ -99,7 +101,10 @@ async def _make(cluster: Cluster, move: Move, source: str, deadline: float) -> N
         move.topic,
         partition_count=1,
         replication_factor=max(replicas, default=ABSENT),
-        configs={"retention.ms": str(move.retention_ms), MAX_BYTES_KEY: str(size)},
+        configs={
+            "retention.ms": str(move.retention_ms),
+            MAX_BYTES_KEY: str(min(size, MAX_BYTES)),
+        },
         is_existing_fine=True,  # another member may make it now
         deadline=deadline,
     )
@@ -111,7 +116,7 @@ async def _make(cluster: Cluster, move: Move, source: str, deadline: float) -> N
 def no_room(record: AnyRecord, topic: str, error: MessageTooLarge) -> MessageTooLarge:
     """Says what to do with a record that the topic to which it is moved does not take."""
     return MessageTooLarge(
-        f"{record.topic}-{record.partition} offset {record.offset} was not set aside, with its "
+        f"{record.topic}-{record.partition}, offset {record.offset}: not moved, with its "
         f"headers it is too large for {topic}: raise {MAX_BYTES_KEY} there; {error}"
     )
 
@@ -213,8 +218,8 @@ class Moving:
             Topic, partition and offset of the dead letter.
 
         Raises:
-            InvalidRequest: the consumer is not a member of a group, or `record` is a copy.
-                Definite.
+            InvalidRequest: the consumer is not a member of a group, or `record` is a copy, or one
+                of the group's own dead letters. Definite.
             InvalidTransaction: with `commit="transaction"`, where the transaction sets records
                 aside. Definite.
             IllegalGeneration: the partition is not this member's any more, so another one reads the

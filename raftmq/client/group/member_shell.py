@@ -208,7 +208,7 @@ class RebalanceListeners:
         # Not with "manual" or "none", nor after the program has failed.
         if self._commits:
             with suppress(RaftmqError):  # the next owner reads these records again
-                await self._offsets.commit_done(keys, deadline=change.deadline)
+                await self._offsets.commit_last(keys, deadline=change.deadline)
         # The partitions are still this member's: the callback may commit.
         await self._call_on_rebalance(
             Rebalance(revoked=keys, generation=self._membership.generation)

@@ -396,19 +396,31 @@ class MemberOffsets:
         self._alone.update(find())
         await self._commit(find, is_alone=True)
 
-    async def end_alone(self, key: Key) -> None:
-        """The record is finished, or is not handled for now: commit how far the partition is done.
-        Raises RaftmqError.
+    async def end_alone(self, find_noted: Callable[[], Mapping[Key, Position]]) -> None:
+        """The record there is finished, or is not handled for now: commit how far its partition is
+        done, if it is but the same offset without the note. Raises RaftmqError.
         """
-        self._committing.forget([key])  # as in `commit_last`
-        await self.commit_done([key])
-        self._alone.discard(key)
 
-    async def commit_last(self, *, deadline: float = inf) -> None:
-        """As `commit_done`, of a member that leaves: no record is handled alone any more."""
-        self._committing.forget(self._alone)  # the same offset, without the note, is news, too
-        self._alone.clear()
-        await self.commit_done(deadline=deadline)
+        def find() -> dict[Key, Position]:
+            noted, known = find_noted(), self._committing.committed
+            standing = {k: at for k, at in noted.items() if known.get(k, at).offset == at.offset}
+            self._committing.forget(noted)  # as in `commit_last`
+            self._alone.difference_update(noted)
+            # What is done is not known where the program has sought the beginning, or the end.
+            return standing | self.news(noted, is_all=False)
+
+        await self._commit(find)
+
+    async def commit_last(
+        self, keys: Collection[Key] | None = None, *, deadline: float = inf
+    ) -> None:
+        """As `commit_done`, of partitions that are given up: no record of them is handled alone any
+        more.
+        """
+        ended = self._alone if keys is None else self._alone.intersection(keys)
+        self._committing.forget(ended)  # the same offset, without the note, is news, too
+        self._alone -= ended
+        await self.commit_done(keys, deadline=deadline)
 
     def _beginnings(self) -> dict[Key, Position]:
         """Not of partitions of which a commit was attempted: its late success would be undone."""

@@ -7,11 +7,12 @@ takes it back.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from raftmq.client.processing.alone import died, is_poison, is_suspect
+from raftmq.client.processing.alone import died, is_passed, is_poison, is_suspect
 from raftmq.errors import IllegalGeneration, RaftmqError
 from raftmq.rpc.backoff import Backoff, Pauses
 
@@ -68,21 +69,30 @@ class AloneHandling:
     def poison_in(self, record: AnyRecord) -> PoisonError | None:
         """Why the record is set aside; None: it is handled."""
         assert self._policy is not None, "handled alone, without a policy"
-        offsets = self._consumer._group("process").member.offsets
-        crashes = offsets.crashes((record.topic, record.partition), record.offset)
+        crashes = self._crashes(record)
         return PoisonError(crashes) if is_poison(crashes, self._policy.attempts) else None
 
-    async def begin(self, one: RecordInHand) -> bool:
-        """Note it. False: the partition is not this worker's any more, or it gives it up, or it
+    def is_passed(self, record: AnyRecord) -> bool:
+        """Whether others are handled while it waits for its next attempt."""
+        assert self._policy is not None, "handled alone, without a policy"
+        return is_passed(self._crashes(record), self._policy.attempts)
+
+    def _crashes(self, record: AnyRecord) -> int:
+        offsets = self._consumer._group("process").member.offsets
+        return offsets.crashes((record.topic, record.partition), record.offset)
+
+    async def begin(self, one: RecordInHand, first: AnyRecord) -> bool:
+        """Note the first unfinished record of its partition: that is `one`, or what it passes.
+        False: the partition is not this worker's any more, or it gives it up, or it
         stops: the record is not to be handled.
         """
         commits = self._consumer._group("process").commits
-        return await self._insist(one, commits.note_alone, is_begin=True)
+        return await self._insist(one, partial(commits.note_alone, first), is_begin=True)
 
-    async def end(self, one: RecordInHand) -> None:
+    async def end(self, one: RecordInHand, first: AnyRecord) -> None:
         """Take the note back, with how far the partition is done."""
         commits = self._consumer._group("process").commits
-        await self._insist(one, commits.end_alone)
+        await self._insist(one, partial(commits.end_alone, first))
 
     def is_over(self, record: AnyRecord) -> bool:
         """Whether the partition is read to its end: who crashed had no more of it in hand."""
@@ -94,14 +104,14 @@ class AloneHandling:
     async def _insist(
         self,
         one: RecordInHand,
-        commit: Callable[[AnyRecord], Awaitable[None]],
+        commit: Callable[[], Awaitable[None]],
         *,
         is_begin: bool = False,
     ) -> bool:
         backoff = Backoff(self._random, PAUSES)
         while not one.is_lost:
             try:
-                await commit(one.record)
+                await commit()
             except IllegalGeneration:  # the partition's new owner handles it
                 return False
             except RaftmqError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from inspect import isasyncgenfunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Any
 
-from raftmq.client.dead_letters.letters import dead_letter_topic
+from raftmq.client.dead_letters.letters import own_letters_problem
 from raftmq.client.options import AT_LEAST_ONCE
 from raftmq.client.processing.retry_policy import retry_policy
 from raftmq.errors import InvalidConfig
@@ -59,7 +59,9 @@ def process_options(
     Raises:
         InvalidConfig: all bad values at once.
     """
-    problems = _bad_topics(topics, given)
+    problems, group = [], given.get("group")
+    if isinstance(group, str) and (problem := own_letters_problem(group, topics)):
+        problems.append(problem)
     if not callable(handler):
         problems.append(f"handler = {handler!r}: expected a function of a record")
     elif isgeneratorfunction(handler) or isasyncgenfunction(handler):
@@ -96,16 +98,6 @@ def _whole(name: str, given: object, low: int, high: int, problems: list[str]) -
     if not is_whole or not low <= number <= high:
         problems.append(f"{name} = {given!r}: expected a whole number from {low} to {high}")
     return number
-
-
-def _bad_topics(topics: Sequence[object], given: Mapping[str, Any]) -> list[str]:
-    group = given.get("group")
-    if isinstance(group, str) and dead_letter_topic(group) in topics:
-        return [
-            f"{dead_letter_topic(group)} has the dead letters of this group: one that fails again"
-            " would be read again, for ever; read it in a group of its own"
-        ]
-    return []
 
 
 def _bad_for_consumer(given: Mapping[str, Any]) -> list[str]:

@@ -5,7 +5,8 @@ wait for another attempt. The caller reads the clock and calls the handler. Kafk
 containers of Confluent's Parallel Consumer.
 
 Of a partition whose workers have crashed, some records are handled alone: in the order of their
-offsets, each with no other record of any partition beside it (`alone.py` says why).
+offsets, each with no other record of any partition beside it (`alone.py` says why). While the first
+of them waits for its next attempt, so do the others, unless it may be passed.
 
 Invariants: of the records of one key, one is handled at a time, in the order of their offsets, also
 where a partition was lost and is back. `first_offset` is the lowest offset of a partition that is
@@ -54,18 +55,19 @@ class RecordInHand:
         failure: it is to be set aside because of this, and needs no other attempt.
         is_lost: its partition is not this member's any more: its result does not count.
         is_alone: nothing else is handled beside it.
+        is_passed: while it waits, others of its partition are handled that are to be alone.
     """
 
     __slots__ = (
-        "attempts", "failure", "is_alone", "is_lost", "lane", "number", "place", "record",
-        "standing",
+        "attempts", "failure", "is_alone", "is_lost", "is_passed", "lane", "number", "place",
+        "record", "standing",
     )  # fmt: skip
 
     def __init__(self, record: AnyRecord, place: _Place, lane: Hashable, number: int) -> None:
         self.record, self.place, self.lane, self.number = record, place, lane, number
         self.attempts, self.is_lost, self.standing = 0, False, RecordStanding.QUEUED
         self.failure: Exception | None = None
-        self.is_alone = place.alone_left > 0
+        self.is_alone, self.is_passed = place.alone_left > 0, False
 
 
 class _Place:
@@ -78,14 +80,18 @@ class _Place:
         begun: how many are handled right now.
         parked: ready, but the partition is held back.
         alone_left: so many of the records that come next are handled alone.
+        alone_ready: those that are ready and to be handled alone, as a heap by their numbers.
+        size: the window, as it is counted in `in_hand`.
         is_full: reading of it pauses.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ownership: Ownership) -> None:
+        self.ownership = ownership
         self.key: Key | None = None
         self.unfinished: OrderedDict[int, RecordInHand] = OrderedDict()
-        self.arrived = self.begun = self.alone_left = 0
+        self.arrived = self.begun = self.alone_left = self.size = 0
         self.parked: list[RecordInHand] = []
+        self.alone_ready: list[tuple[int, RecordInHand]] = []
         self.is_held_back = self.is_full = False
 
     @property
@@ -100,6 +106,20 @@ class _Place:
         first = self.first
         return 0 if first is None else self.arrived - first.number
 
+    @property
+    def next_alone(self) -> RecordInHand | None:
+        first = self.first
+        if first is None or not self.alone_ready or self.is_held_back:
+            return None
+        _, one = self.alone_ready[0]
+        is_passed = first.is_passed and first.standing is RecordStanding.WAITING
+        return one if one is first or is_passed else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing of it need be known."""
+        return not (self.unfinished or self.alone_left or self.is_held_back or self.is_full)
+
 
 class ProcessingOrder:
     """The records in hand of one consumer.
@@ -109,6 +129,7 @@ class ProcessingOrder:
 
     Attributes:
         in_hand: how many these are.
+        full: partitions of which no more is read, as of the last `update_full`.
     """
 
     def __init__(self, max_in_hand: int) -> None:
@@ -120,7 +141,10 @@ class ProcessingOrder:
         self._waiting: list[tuple[float, int, RecordInHand]] = []
         self._serials = count()
         self._begun = 0
-        self._suspects: dict[Ownership, _Place] = {}  # with records that are handled alone
+        self._suspects: dict[_Place, None] = {}  # the next one to be alone may be ready
+        # Places by whether they are full, and by size: of few sizes, as all are together in hand.
+        self._sizes: dict[tuple[bool, int], dict[_Place, None]] = {}
+        self.full: set[Key] = set()
         self._alone: RecordInHand | None = None  # nothing is begun beside it
         self._is_stopped = self._is_abandoned = False
 
@@ -129,8 +153,7 @@ class ProcessingOrder:
     def add(self, ownership: Ownership, records: Sequence[AnyRecord]) -> None:
         """They were read, in the order of their offsets; no more than `room`."""
         assert len(records) <= self.room, "more than there is room for"
-        place = self._places.setdefault(ownership, _Place())
-        before = place.window
+        place = self._place(ownership)
         for record in records:
             place.key = record.topic, record.partition
             one = RecordInHand(record, place, _lane_of(record), place.arrived)
@@ -138,7 +161,37 @@ class ProcessingOrder:
             place.alone_left = max(0, place.alone_left - 1)
             place.unfinished[record.offset] = one
             self._enter(one)
-        self.in_hand += place.window - before
+        self._on_size(place)
+
+    def _place(self, ownership: Ownership) -> _Place:
+        place = self._places.get(ownership)
+        if place is None:
+            place = self._places[ownership] = _Place(ownership)
+        return place
+
+    def _on_size(self, place: _Place) -> None:
+        """Its records have become more, or fewer."""
+        self.in_hand += place.window - place.size
+        self._file(place, place.window, is_full=place.is_full)
+
+    def _file(self, place: _Place, size: int, *, is_full: bool) -> None:
+        self._unfile(place)
+        place.size, place.is_full = size, is_full
+        if size or is_full:
+            self._sizes.setdefault((is_full, size), {})[place] = None
+        self._drop_idle(place)
+
+    def _unfile(self, place: _Place) -> None:
+        key = place.is_full, place.size
+        alike = self._sizes.get(key)
+        if alike is not None:
+            alike.pop(place, None)
+            if not alike:
+                del self._sizes[key]
+
+    def _drop_idle(self, place: _Place) -> None:
+        if place.is_idle and self._places.get(place.ownership) is place:
+            del self._places[place.ownership]
 
     def _enter(self, one: RecordInHand) -> None:
         if one.lane is None:
@@ -151,7 +204,10 @@ class ProcessingOrder:
 
     def _make_ready(self, one: RecordInHand) -> None:
         one.standing = RecordStanding.READY
-        if not one.is_alone:  # else it is found by its partition
+        if one.is_alone:
+            heappush(one.place.alone_ready, (one.number, one))
+            self._look_at(one.place)
+        else:
             self._ready.append(one)
 
     def begin(self) -> RecordInHand | None:
@@ -163,6 +219,7 @@ class ProcessingOrder:
             return None
         if alone is not None:
             self._alone = alone
+            heappop(alone.place.alone_ready)  # the first of them
             return self._begin(alone)
         while self._ready:
             one = self._ready.popleft()
@@ -184,7 +241,7 @@ class ProcessingOrder:
     def finish(self, one: RecordInHand) -> None:
         """It was handled, or set aside."""
         assert one.standing is RecordStanding.BEGUN, one.standing
-        place, before = one.place, one.place.window
+        place = one.place
         place.begun -= 1
         self._begun -= 1
         one.standing = RecordStanding.OVER
@@ -192,7 +249,8 @@ class ProcessingOrder:
             self.in_hand -= 1
         else:
             del place.unfinished[one.record.offset]
-            self.in_hand += place.window - before
+            self._on_size(place)
+            self._look_at(place)
         self._leave(one)
 
     def postpone(self, one: RecordInHand, due: float) -> None:
@@ -204,6 +262,7 @@ class ProcessingOrder:
         self._begun -= 1
         one.standing = RecordStanding.WAITING
         heappush(self._waiting, (due, next(self._serials), one))
+        self._look_at(one.place)
         return None
 
     def _leave(self, one: RecordInHand) -> None:
@@ -224,9 +283,9 @@ class ProcessingOrder:
         """Handle the first records of this partition alone, so many of them. Later than before the
         first it has no effect.
         """
-        place = self._places.setdefault(ownership, _Place())
+        place = self._place(ownership)
         if not place.arrived:
-            place.alone_left, self._suspects[ownership] = records, place
+            place.alone_left = records
 
     def end_alone(self, one: RecordInHand) -> None:
         """It was begun alone, and is finished or postponed: others may be begun."""
@@ -238,20 +297,22 @@ class ProcessingOrder:
         place = self._places.get(ownership)
         if place is not None:
             place.alone_left = 0
+            self._drop_idle(place)
+
+    def _look_at(self, place: _Place) -> None:
+        """Its next record to be handled alone may be ready now."""
+        if place.alone_ready:
+            self._suspects[place] = None
 
     def _next_alone(self) -> RecordInHand | None:
-        """The first unfinished record of a partition, if it is ready and to be handled alone."""
-        for ownership, place in list(self._suspects.items()):
-            first = place.first
-            if not place.alone_left and (first is None or not first.is_alone):
-                del self._suspects[ownership]  # all of them are finished
-            elif (
-                first is not None
-                and first.is_alone
-                and first.standing is RecordStanding.READY
-                and not place.is_held_back
-            ):
-                return first
+        """The first unfinished record of a partition, if it is ready and to be handled alone; or
+        the next one, where that waits and may be passed.
+        """
+        while self._suspects:
+            place = next(iter(self._suspects))
+            if (one := place.next_alone) is not None:
+                return one
+            del self._suspects[place]
         return None
 
     # -- time ------------------------------------------------------------------------------
@@ -279,24 +340,34 @@ class ProcessingOrder:
         free = self._max - self.in_hand
         return -(-free // BATCHES_PER_ROOM)
 
-    def full_partitions(self) -> set[Key]:
-        """Those of which no more is read until some of their records are finished.
+    def update_full(self) -> tuple[list[Key], list[Key]]:
+        """Find the partitions of which no more is read until some of their records are finished.
 
         Of a partition about as many records are in hand as there is room left, a batch more at the
         most: so k that are stuck leave a (k + 1)th part of the room to the others. It is read again
         once it has half of that.
+
+        Returns:
+            Those that are full now, and those that are not any more.
         """
         free = self._max - self.in_hand
-        for place in self._places.values():
-            window = place.window
-            place.is_full = 2 * window > free if place.is_full else window >= max(free, 1)
-        return {p.key for p in self._places.values() if p.is_full and p.key is not None}
+        filled: list[Key] = []
+        roomy: list[Key] = []
+        for is_full, size in list(self._sizes):
+            if 2 * size <= free if is_full else size >= max(free, 1):
+                for place in list(self._sizes[is_full, size]):
+                    assert place.key is not None, "without records"
+                    (roomy if is_full else filled).append(place.key)
+                    self._file(place, size, is_full=not is_full)
+        self.full.update(filled)
+        self.full.difference_update(roomy)
+        return filled, roomy
 
     # -- rebalances ------------------------------------------------------------------------
 
     def hold_back(self, ownership: Ownership) -> None:
         """Begin no more of it: it is to be another member's."""
-        self._places.setdefault(ownership, _Place()).is_held_back = True
+        self._place(ownership).is_held_back = True
 
     def hand_out(self, ownership: Ownership) -> None:
         """It stays this member's, after all."""
@@ -304,19 +375,21 @@ class ProcessingOrder:
             place.is_held_back = False
             self._ready.extendleft(reversed(place.parked))
             place.parked.clear()
+            self._look_at(place)
+            self._drop_idle(place)
 
-    def release(self, ownership: Ownership) -> Key | None:
+    def release(self, ownership: Ownership) -> None:
         """It is another member's: what is not begun is dropped, and what is begun does not count.
         The next records of these keys wait for those that are begun.
-
-        Returns:
-            Which partition it was, if any of its records were in hand.
         """
         place = self._places.pop(ownership, None)
-        self._suspects.pop(ownership, None)
         if place is None:
-            return None
-        self.in_hand -= place.window
+            return
+        self._suspects.pop(place, None)
+        self._unfile(place)
+        self.in_hand -= place.size
+        if place.is_full and place.key is not None:
+            self.full.discard(place.key)
         lanes = dict.fromkeys(one.lane for one in place.unfinished.values())
         for one in place.unfinished.values():
             if one.standing is RecordStanding.BEGUN:
@@ -327,7 +400,6 @@ class ProcessingOrder:
         for key in lanes:
             if key is not None:
                 self._thin_out(key)
-        return place.key
 
     def _thin_out(self, key: Hashable) -> None:
         lane = deque(one for one in self._lanes[key] if one.standing is not RecordStanding.OVER)

@@ -16,13 +16,13 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from raftmq.client.dead_letters.letters import attempts_before
+from raftmq.client.dead_letters.moves import is_lasting
 from raftmq.client.network.channel import one_error
 from raftmq.client.processing.alone_handling import AloneHandling, PoisonError
 from raftmq.client.processing.order import ProcessingOrder
 from raftmq.client.processing.retry_policy import RecordFate, fate_of
 from raftmq.errors import (
     IllegalGeneration,
-    InvalidReplicationFactor,
     RaftmqError,
     UndecodableRecord,
 )
@@ -114,7 +114,6 @@ class _Loop:
         self._threads: anyio.CapacityLimiter | None = None
         self._order = ProcessingOrder(options.max_in_hand)
         self._alone = AloneHandling(consumer, self._policy, random, lambda: self._is_stopping)
-        self._paused = set[tuple[str, int]]()
         self._finished_count = 0
         self._error: Exception | None = None  # that ends it
         self._is_stopping = False
@@ -190,11 +189,9 @@ class _Loop:
         self._tell_workers()
 
     def _pause_and_resume(self) -> None:
-        full = self._order.full_partitions()
-        if full != self._paused:
-            before, self._paused = self._paused, full
-            self._consumer.pause(*(full - before))
-            self._consumer.resume(*(before - full))
+        filled, roomy = self._order.update_full()
+        self._consumer.pause(*filled)
+        self._consumer.resume(*roomy)
 
     # -- handling --------------------------------------------------------------------------
 
@@ -216,14 +213,16 @@ class _Loop:
 
     async def _handle_alone(self, one: RecordInHand) -> None:
         """While nothing else is handled; should the process die, it is known of what."""
+        first = one.place.first
+        assert first is not None, "begun, and finished"
         poison = self._alone.poison_in(one.record)
         if poison is not None:
             one.failure, one.attempts = one.failure or poison, poison.crashes
         try:
-            if one.failure is None and not await self._alone.begin(one):
+            if one.failure is None and not await self._alone.begin(one, first.record):
                 return self._put_back(one)
             await self._handle(one)
-            await self._alone.end(one)
+            await self._alone.end(one, first.record)
             is_any_left = self._order.first_offset(one.record.ownership) is not None
             if not is_any_left and self._alone.is_over(one.record):
                 self._order.clear(one.record.ownership)
@@ -269,6 +268,7 @@ class _Loop:
             level, "process: failed, again in %.1f s: record=%s attempt=%d reason=%r",
             seconds, _named(one), one.attempts, error,
         )  # fmt: skip
+        one.is_passed = one.is_alone and self._alone.is_passed(one.record)
         self._postpone(one, seconds=seconds)
 
     async def _move(self, one: RecordInHand, error: Exception, fate: RecordFate) -> None:
@@ -287,7 +287,7 @@ class _Loop:
             except IllegalGeneration:  # the partition's new owner handles it
                 return self._finish(one)
             except RaftmqError as failed:
-                if _is_lasting(failed):
+                if is_lasting(failed):
                     return self._end_with(one, failed)
                 logger.warning("process: not moved yet: record=%s %s", _named(one), failed)
                 if self._is_stopping:  # it comes again, in the next process
@@ -319,7 +319,7 @@ class _Loop:
         self._roomy.set()
         if is_waited_for:  # by a rebalance
             self._consumer._in_flight_records.on_progress()
-        if self._paused:
+        if self._order.full:
             self._pause_and_resume()
 
     async def _attempt(self, record: AnyRecord) -> Exception | None:
@@ -408,8 +408,7 @@ class _Loop:
         self._tell_workers()
 
     def release(self, ownership: PartitionOwnership | None) -> None:
-        key = self._order.release(ownership)
-        self._paused.discard(key)  # when it is back, it is not paused
+        self._order.release(ownership)
         self._roomy.set()
         self._tell_workers()
 
@@ -435,14 +434,6 @@ def _cause_of(error: Exception) -> Exception | str:
 def _is_async(handler: object) -> bool:
     # An object with `async def __call__` is one, too.
     return iscoroutinefunction(handler) or iscoroutinefunction(type(handler).__call__)
-
-
-def _is_lasting(error: RaftmqError) -> bool:
-    """Whether the next attempt to move a record would not succeed, either."""
-    # Of a topic that is to be made with as many replicas as its origin: a broker is down.
-    if isinstance(error, InvalidReplicationFactor):
-        return False
-    return error.definite and not error.retriable
 
 
 def _named(one: RecordInHand) -> str:

@@ -65,8 +65,9 @@ class Exponential:
             seconds = self.first_seconds * float(self.factor) ** (attempts - 1)
         except OverflowError:
             seconds = self.maximum if self.first_seconds else 0
-        jitter = random.uniform(0.8, 1.2)
-        return min(min(seconds, self.maximum) * jitter, self.maximum)
+        seconds = min(seconds, self.maximum)
+        # Around it, and below the maximum, so that those that have reached that are apart as well.
+        return random.uniform(0.8 * seconds, min(1.2 * seconds, self.maximum))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from raftmq.client.administration.topics import describe_config
 from raftmq.client.moments import MILLISECOND
 from raftmq.client.producer.record import given_timestamp
 from raftmq.errors import InvalidRecord, UnsupportedVersion
+from raftmq.model import DELAY_TICK_MS
 from raftmq.topic_config import delay_levels_ms
 from raftmq.wire.batch.columns import INT64_MAX
 from raftmq.words import kind_of
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     GivenDelay: TypeAlias = float | timedelta
 
-TICK_MS = 100  # brokers deliver in steps of it; due times are rounded up to it
 LEVELS_SECONDS = 300.0  # after that the levels of a topic are asked for again
 
 
@@ -80,7 +80,7 @@ def _delay_ms(delay: object) -> int:
 
 
 def _rounded(due_ms: int, what: str) -> int:
-    rounded = -(-due_ms // TICK_MS) * TICK_MS
+    rounded = -(-due_ms // DELAY_TICK_MS) * DELAY_TICK_MS
     if rounded > INT64_MAX:
         raise InvalidRecord(f"{what}: more milliseconds than 64 bits hold")
     return rounded

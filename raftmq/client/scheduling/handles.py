@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from raftmq.errors import InvalidRequest
 from raftmq.wire.bodies import ID_BYTES, ID_MAX, NUMBER_MAX
+from raftmq.words import kind_of
 
 _TEXT = re.compile(rf"([0-9a-fA-F]{{{2 * ID_BYTES}}}):([0-9]{{1,10}}):([0-9]{{1,19}})", re.ASCII)
 
@@ -35,6 +36,8 @@ class ScheduleHandle(NamedTuple):
         Raises:
             InvalidRequest: the text is none. Definite.
         """
+        if not isinstance(text, str):
+            raise InvalidRequest(f"a handle is {kind_of(text)}, expected the text of one")
         found = _TEXT.fullmatch(text)
         if found is None or int(found[2]) > ID_MAX or int(found[3]) > NUMBER_MAX:
             raise InvalidRequest(
@@ -42,3 +45,13 @@ class ScheduleHandle(NamedTuple):
                 "OFFSET, as `raftmq topic scheduled` prints it"
             )
         return cls(bytes.fromhex(found[1]), int(found[2]), int(found[3]))
+
+    def check(self) -> None:
+        """Raises InvalidRequest: it was made by hand, of something else. Definite."""
+        is_id = isinstance(self.topic_id, bytes) and len(self.topic_id) == ID_BYTES
+        numbers = ((self.partition, ID_MAX), (self.offset, NUMBER_MAX))
+        if not is_id or not all(type(one) is int and 0 <= one <= top for one, top in numbers):
+            raise InvalidRequest(
+                f"{tuple(self)!r} is no handle of a scheduled record: expected {ID_BYTES} bytes of"
+                " the topic's id, a partition and an offset, as `schedule_handle` has them"
+            )

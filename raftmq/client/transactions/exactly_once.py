@@ -9,21 +9,23 @@ one before is committed: it is asked only after that, so results count in the or
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import anyio
 
+from raftmq.client.dead_letters.moves import NO_POLICY, is_lasting
 from raftmq.client.dead_letters.rejecting import PRODUCER_OPTIONS
 from raftmq.client.network.channel import one_error
 from raftmq.client.options import EXACTLY_ONCE
 from raftmq.client.processing.retry_policy import RecordFate
 from raftmq.client.transactions.offsets import member_behind
+from raftmq.client.transactions.records import FAILED_SEND
 from raftmq.client.transactions.suspects import Suspects
 from raftmq.errors import (
     InvalidConfig,
-    MessageTooLarge,
     OutcomeUnknown,
     ProducerFenced,
+    RaftmqError,
     TransactionAborted,
 )
 from raftmq.rpc.backoff import Backoff, Pauses
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.batch import AnyBatch
     from raftmq.client.consumer.consumer import Consumer
     from raftmq.client.consumer.group_consumption import GroupConsumption, Processing
+    from raftmq.client.consumer.record import AnyRecord
     from raftmq.client.producer.producer import Producer
     from raftmq.client.transactions.transaction import Transaction
 
@@ -95,8 +98,9 @@ async def exactly_once(
         ProducerFenced: another process has the consumer's group_instance_id. Definite.
         OutcomeUnknown: nobody can say any more what became of a commit; a consumer that is opened
             anew goes on from the group's offsets. Indefinite.
-        RaftmqError: what reading has raised, as Closed.
-        MessageTooLarge: a record has no room in the topic of dead letters. Definite.
+        RaftmqError: what reading has raised, as Closed; or why a record cannot be moved, now or
+            later, as MessageTooLarge of its topic, or InvalidTimestamp where that takes no such
+            delay; a note names the record.
         Exception: what `transform` has raised at last; a note names the batch.
     """
     problems = [*_bad_numbers(interval_ms, max_records, attempts), *bad_poison(on_poison)]
@@ -159,12 +163,7 @@ def _check_member(member: GroupConsumption, on_poison: OnPoison) -> None:
         )
     member.transaction_progress()  # raises, if it commits otherwise, or is in doubt
     if on_poison == RETRY and not member.moves.can_retry:
-        raise InvalidConfig(
-            [
-                f'on_poison = "{RETRY}": the consumer has no policy that says when, and how often: '
-                "give it retry=raftmq.RetryPolicy()"
-            ]
-        )
+        raise InvalidConfig([f'on_poison = "{RETRY}": {NO_POLICY}'])
 
 
 class _Turn:
@@ -337,11 +336,14 @@ class _Loop:
         suspect = self._suspects.find(batch)
         if suspect.failures >= self._attempts and len(batch) == 1:
             move = turn.tx.retry if self._on_poison == RETRY else turn.tx.reject
+            (record,) = batch.raw
             try:
-                (record,) = batch.raw
                 await move(record, suspect.error, attempts=suspect.failures)
-            except MessageTooLarge as error:  # it would be so again
-                raise _EndError from error
+            except RaftmqError as error:
+                cause = _refusal_of(error)
+                if cause is None:
+                    raise
+                _end_at(record, cause)
             return
         try:
             await self._transform(batch, turn.tx)
@@ -360,8 +362,7 @@ class _Loop:
             return
         (record,) = batch.raw
         if self._member.moves.fate(record) is RecordFate.RAISED:
-            error.add_note(f"{batch.topic}-{batch.partition}, offset {record.offset}: not moved")
-            raise _EndError from error
+            _end_at(record, error)
 
     async def _commit(self, turn: _Turn) -> None:
         try:
@@ -430,10 +431,23 @@ class _Loop:
         await anyio.sleep(seconds)
 
 
+def _refusal_of(error: RaftmqError) -> RaftmqError | None:
+    """Why a record would not be moved by the next transaction, either; None: it may be."""
+    cause: BaseException | None = error
+    if isinstance(error, TransactionAborted):  # the record is the only one of the transaction
+        cause = error.__cause__ if error.reason == FAILED_SEND else None
+    return cause if isinstance(cause, RaftmqError) and is_lasting(cause) else None
+
+
 class _EndError(Exception):
     """Nothing follows: a batch has failed too often, reading has, or nobody knows what became of a
     commit. Its cause says it.
     """
+
+
+def _end_at(record: AnyRecord, error: Exception) -> NoReturn:
+    error.add_note(f"{record.topic}-{record.partition}, offset {record.offset}: not moved")
+    raise _EndError from error
 
 
 def _key_of(batch: AnyBatch) -> tuple[str, int, int]:

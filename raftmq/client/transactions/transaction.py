@@ -182,7 +182,8 @@ class Transaction(TransactionSender[ValueT_contra, KeyT_contra]):
             committed; offset -1 where `is_done`.
 
         Raises:
-            InvalidRequest: `record` is a copy, or not of a group. Definite.
+            InvalidRequest: `record` is a copy, or not of a group, or one of the group's own dead
+                letters. Definite.
             InvalidTransaction: the transaction is over. Definite.
             MessageTooLarge: with its headers it is too large for the topic of dead letters.
                 Definite.

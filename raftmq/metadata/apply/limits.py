@@ -26,7 +26,8 @@ ENDPOINTS_MAX = 32  # of one broker; every client that asks for metadata may get
 MEMBERS_MAX = 1_000
 # Saved groups, with members or without: each is in memory on every node and in every snapshot.
 GROUPS_MAX = 100_000
-# Partitions of the crashed members of one command, which all nodes count for.
+# Partitions of the crashed members of one command, which all nodes count for; the coordinator names
+# the urgent ones.
 CRASHED_PARTITIONS_MAX = 4_000
 # Commits of one command that expect an offset. Each may be refused, and the refusals are stored as
 # the command's result for retries.

@@ -19,7 +19,7 @@ from raftmq.errors import (
     MessageTooLarge,
     RaftmqError,
 )
-from raftmq.model import NO_PRODUCER_ID, RecordFormat, TimestampType
+from raftmq.model import DELAY_TICK_MS, NO_PRODUCER_ID, RecordFormat, TimestampType
 from raftmq.partition.scheduling.events import Scheduled, event_of, moved
 from raftmq.partition.scheduling.lists import decision
 from raftmq.partition.storage.segment import FoundBatch
@@ -245,12 +245,13 @@ def _scheduled(
     event = event_of(view, at, placed, position)
     if not isinstance(event, Scheduled):
         raise _brokers_own()
-    if event.batch.due_ms > now_ms + config.delay_max_ms:
+    allowed = now_ms + config.delay_max_ms + DELAY_TICK_MS  # producers round up
+    if event.batch.due_ms > allowed:
         late = InvalidTimestamp(
             f"due at {event.batch.due_ms}, over delay.max.ms ({config.delay_max_ms}) ahead of the "
             f"broker's clock ({now_ms}): send it with a shorter delay, or raise that key"
         )
-        late.allowed = now_ms + config.delay_max_ms
+        late.allowed = allowed
         raise late
     return event
 

@@ -8,6 +8,7 @@ A15.
 
 from __future__ import annotations
 
+from itertools import chain
 from random import Random
 
 import pytest
@@ -17,6 +18,7 @@ from jepsen_like.checkers.finding import NAMES
 from jepsen_like.checkers.verdict import (
     OF_GROUPS,
     OF_NAMES,
+    OF_RETRIES,
     OF_SCHEDULES,
     OF_TRANSACTIONS,
     Result,
@@ -80,6 +82,7 @@ def test_what_is_planted_is_found(name: str, plant: object) -> None:
 
 def test_each_kind_is_planted() -> None:
     """A kind without plants is one of which nobody knows that it is found. Those of groups, of
-    producers with names, of transactions and of schedules are planted elsewhere."""
-    elsewhere = {*DEMANDS.allowed, *OF_GROUPS, *OF_NAMES, *OF_TRANSACTIONS, *OF_SCHEDULES}
+    producers with names, of transactions, schedules and retries are planted elsewhere."""
+    others = (OF_GROUPS, OF_NAMES, OF_TRANSACTIONS, OF_SCHEDULES, OF_RETRIES)
+    elsewhere = {*DEMANDS.allowed, *chain.from_iterable(others)}
     assert {name for name, _ in PLANTS.values()} == set(NAMES) - elsewhere

@@ -12,6 +12,7 @@ from jepsen_like.checkers.finding import EXAMPLES_MAX, NAMES
 from jepsen_like.checkers.verdict import (
     OF_GROUPS,
     OF_NAMES,
+    OF_RETRIES,
     OF_SCHEDULES,
     OF_TRANSACTIONS,
     Result,
@@ -133,7 +134,7 @@ def test_a_run_that_was_cut_short_proves_nothing() -> None:
         "nobody looked at the replicas of 'k'",
         "nobody said that it leads 'k'",
     ]
-    assert len(verdict.not_judged) == 7
+    assert len(verdict.not_judged) == 8
 
 
 def test_a_run_to_the_end_is_judged_whole() -> None:
@@ -146,7 +147,7 @@ def test_a_run_to_the_end_is_judged_whole() -> None:
     to_the_end(script)
     verdict = judge(script.events, Demands(is_to_end=True))
     assert verdict.result is Result.PASS
-    unused = {*OF_GROUPS, *OF_NAMES, *OF_TRANSACTIONS, *OF_SCHEDULES}
+    unused = {*OF_GROUPS, *OF_NAMES, *OF_TRANSACTIONS, *OF_SCHEDULES, *OF_RETRIES}
     assert verdict.not_looked_at == {"not-linearizable", *unused}
 
 

@@ -143,6 +143,16 @@ def test_how_late_scheduled_records_were(tmp_path: Path) -> None:
     assert "scheduled records" not in written(tmp_path / "other", PASSED).summary()
 
 
+def test_what_groups_with_retries_did(tmp_path: Path) -> None:
+    """Of a run that had any (A12.4)."""
+    counts = {"handled": 2500, "returns": 400, "letters": 1, "crashes": 7}
+    figures = {f"retries {what}": count for what, count in counts.items()}
+    page = written(tmp_path, msgspec.structs.replace(PASSED, figures=figures)).summary()
+    told = "2,500 records handled by groups with retries, 400 came back, 1 dead letter, 7 crashes"
+    assert f"\n  {told} of members\n" in page
+    assert "groups with retries" not in written(tmp_path / "other", PASSED).summary()
+
+
 def test_a_run_that_proves_nothing(tmp_path: Path) -> None:
     """Nothing was found because nothing happened: the first line says why."""
     verdict = msgspec.structs.replace(

@@ -1,6 +1,7 @@
 """Rules of how crashes are counted, taken away one at a time.
 
-How many worlds find one says `python -m tests.simulation.poison --bug NAME --seeds 300`. One is not
+How many worlds find one says `python -m tests.simulation.poison --bug NAME --seeds 300`, with
+`--plain` of those that say `is_plain`. One is not
 here: a crash that two coordinators count. The first takes the note away with which it counts for a
 record, so that the second counts an accident, of which there are two at the most.
 """
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
+from raftmq.client.consumer.group_consumption import SuspectRecords
 from raftmq.client.processing.order import ProcessingOrder
 from raftmq.metadata.apply import crashes
 from raftmq.metadata.commands import PartitionId
@@ -127,11 +129,50 @@ def nothing_is_handled_alone(patch: Patch) -> None:
     patch.setattr(worker, "is_suspect", lambda crashes: False)
 
 
+def the_note_is_not_taken_back(patch: Patch) -> None:
+    """Of a consumer, where what was handed out is not finished: what is done is no news."""
+
+    async def take_back(self: SuspectRecords) -> None:
+        if self._noted is not None:
+            self._noted = None
+            await self._commits.commit_each()
+
+    patch.setattr(SuspectRecords, "_take_back", take_back)
+
+
+def what_was_not_handed_out_was_not_noted(patch: Patch) -> None:
+    """Of a consumer: the answer was lost, or the batch was revoked meanwhile."""
+
+    async def note(self: SuspectRecords, batch: Any) -> bool:
+        self._noted, is_noted = None, await plain(self, batch)
+        if not is_noted:
+            self._noted = None
+        return is_noted
+
+    plain = SuspectRecords.note
+    patch.setattr(SuspectRecords, "note", note)
+
+
+def what_waits_is_passed_without_end(patch: Patch) -> None:
+    """Each crash of a record behind it counts for it, and not only one."""
+    patch.setattr(worker, "is_passed", lambda crashes, attempts: True)
+
+
+def what_passes_is_noted_itself(patch: Patch) -> None:
+    """As if all before it were done."""
+    patch.setattr(Worker, "_first", lambda self, one, **_: one.record.offset)
+
+
 class Case(NamedTuple):
     """A bug, and a world that finds it."""
 
     plant: Callable[[Patch], None]
     seed: int
+    is_plain: bool = False  # the world's programs have consumers
+
+    @property
+    def found(self) -> str | None:
+        return failure(self.seed, is_plain=self.is_plain)
 
 
 BUGS: dict[str, Case] = {
@@ -147,6 +188,10 @@ BUGS: dict[str, Case] = {
         Case(others_begin_before_it_is_committed, 40),
         Case(to_leave_is_to_crash, 34),
         Case(nothing_is_handled_alone, 0),
+        Case(what_waits_is_passed_without_end, 207),
+        Case(what_passes_is_noted_itself, 3),
+        Case(the_note_is_not_taken_back, 4, is_plain=True),
+        Case(what_was_not_handed_out_was_not_noted, 4, is_plain=True),
     )
 }
 
@@ -154,6 +199,6 @@ BUGS: dict[str, Case] = {
 def is_caught(name: str) -> bool:
     case = BUGS[name]
     with planted(case.plant) as calls:
-        found = failure(case.seed)
+        found = case.found
     demand_called(name, calls)
     return bool(found)

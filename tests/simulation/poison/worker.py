@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.client.consumer.record import ConsumerRecord
-from raftmq.client.processing.alone import is_poison, is_suspect
+from raftmq.client.processing.alone import is_passed, is_poison, is_suspect
 from raftmq.client.processing.order import ProcessingOrder, RecordInHand
 
 if TYPE_CHECKING:
@@ -77,6 +77,19 @@ class Worker:
         """Partitions that a rebalance waits for."""
         return {one.record.partition for one, tenure in self.at_work if not tenure.has_ended}
 
+    @property
+    def alone(self) -> tuple[int, int] | None:
+        """What a crash counts for: handled alone, or about to be; or it waits, and another one is
+        handled under its note.
+        """
+        alone = self.order._alone
+        return None if alone is None else (alone.record.partition, self._first(alone))
+
+    @property
+    def is_passing(self) -> bool:
+        alone = self.order._alone
+        return alone is not None and alone.record.offset != self._first(alone)
+
     # -- steps -----------------------------------------------------------------------------
 
     def step(self, chance: Random) -> None:
@@ -100,7 +113,8 @@ class Worker:
             ConsumerRecord("t", tenure.partition, offset, -1, KEYS[offset % 3], b"")
             for offset in range(tenure.position, last)
         ]
-        if records and ("t", tenure.partition) not in self.order.full_partitions():
+        self.order.update_full()
+        if records and ("t", tenure.partition) not in self.order.full:
             if is_suspect(tenure.told[1]):
                 self.order.handle_alone(tenure, self.world.plan.max_in_hand)
             tenure.position = last
@@ -126,10 +140,10 @@ class Worker:
         if tenure.has_ended:
             self.marking = None
             self._end(one, tenure)
-        elif self.world.commits(self, tenure, one.record.offset, alone=True):
+        elif self.world.commits(self, tenure, first := self._first(one), alone=True):
             self.marking = None
-            if tenure.told[0] != one.record.offset:  # it has moved
-                tenure.told = one.record.offset, 0
+            if tenure.told[0] != first:  # it has moved
+                tenure.told = first, 0
             self._work(one, tenure)
 
     def _work(self, one: RecordInHand, tenure: Tenure) -> None:
@@ -148,12 +162,21 @@ class Worker:
 
     def _postpone(self, one: RecordInHand, tenure: Tenure) -> None:
         """Its handler has raised: it is tried again, and is not at work until then."""
-        if one.is_alone and not self._has_committed(tenure, one.record.offset):
+        if one.is_alone and not self._has_committed(tenure, self._first(one)):
             return
         self.at_work.remove((one, tenure))
-        self.order.postpone(one, self.now + 20)
+        offset, crashes = tenure.told
+        told = crashes if offset == one.record.offset else 0
+        one.is_passed = one.is_alone and is_passed(told, self.world.plan.attempts)
+        self.order.postpone(one, self.now + self.world.plan.pause)
         if one.is_alone:
             self.order.end_alone(one)
+
+    def _first(self, one: RecordInHand, *, without: bool = False) -> int:
+        """How far its partition is done, `without` this one or with it."""
+        tenure = self.tenures.get(one.record.partition)
+        left = [n for n in one.place.unfinished if not (without and n == one.record.offset)]
+        return min(left, default=one.record.offset if tenure is None else tenure.position)
 
     def _has_committed(self, tenure: Tenure, offset: int) -> bool:
         """Before anything else begins, who was alone says that it is not any more."""
@@ -164,14 +187,14 @@ class Worker:
         if is_done and not tenure.has_ended:
             self.world.done.add((one.record.partition, one.record.offset))
         if (one, tenure) in self.at_work:
-            if one.is_alone and not self._has_committed(tenure, one.record.offset + 1):
+            if one.is_alone and not self._has_committed(tenure, self._first(one, without=True)):
                 return  # it is tried again
             self.at_work.remove((one, tenure))
         self.order.finish(one)
         if one.is_alone:
             self.order.end_alone(one)
 
-    def commit(self) -> None:
+    def commit(self, *, given_up: frozenset[int] = frozenset()) -> None:
         for partition, tenure in self.tenures.items():
             first = self.order.first_offset(tenure)
             offset = tenure.position if first is None else first

@@ -1,7 +1,8 @@
 """Random worlds of workers that crash: what is counted, and what is set aside for it.
 
 The rules of the quorum (`metadata/apply/crashes.py`) and of workers (`client/processing/`) are the
-real ones; coordinator, members and network are as small as they can be. A process dies by a record
+real ones; coordinator, members and network are as small as they can be. A process is a worker of
+`process`, or a program with a plain consumer, all of one world alike. It dies by a record
 that kills it, or by accident; it may also be silent for a session and come back, or leave.
 Coordinators die between the end of a session and the plan that counts it.
 
@@ -20,10 +21,15 @@ from raftmq.metadata.apply.crashes import crashes_counted, crashes_kept
 from raftmq.metadata.commands import CrashedMember, PartitionId, PartitionsHeld, StoredOffset
 from raftmq.metadata.image import CommittedOffset
 from raftmq.model import ACCIDENTS_MAX
+from tests.simulation.poison.program import Program
 from tests.simulation.poison.worker import Tenure, Violation, Worker
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from raftmq.client.consumer.record import ConsumerRecord
+
+    Process: TypeAlias = Worker | Program
 
 TOPIC = bytes(16)
 STEPS_MAX = 40_000
@@ -42,9 +48,11 @@ class Plan(NamedTuple):
     pauses: int
     commit_share: float
     leaves: int
+    pause: int  # of a record that has failed, in steps
+    is_plain: bool = False  # the way of a consumer, and not of `process`
 
 
-def draw_plan(seed: int) -> Plan:
+def draw_plan(seed: int, *, is_plain: bool = False) -> Plan:
     chance = Random(f"plan {seed}")
     partitions, records = chance.randint(1, 3), chance.randint(1, 12)
     places = [(p, n) for p in range(partitions) for n in range(records)]
@@ -62,6 +70,8 @@ def draw_plan(seed: int) -> Plan:
         chance.randint(0, 2),
         chance.choice((0.02, 0.1, 0.5)),
         chance.choice((1, 8)),
+        chance.choice((20, 20, 400)),
+        is_plain,
     )
 
 
@@ -90,27 +100,35 @@ class Metadata:
         there = self.offsets.get(PartitionId(TOPIC, partition))
         return 0 if there is None or there.crashes is None else there.crashes.count
 
+    def noted(self, partition: int) -> tuple[int, str]:
+        """The record that is noted to be alone, and by whom."""
+        there = self.offsets.get(PartitionId(TOPIC, partition))
+        by = "" if there is None or there.crashes is None else there.crashes.alone_by
+        return self.committed(partition), by
+
 
 class World:
     """Attributes:
     deaths: of processes, by the record that has killed them; None: by accident.
     alone_ends: how often a worker has ended, or was silent, that handled a record alone.
     accidents_alone: of these, by no fault of the record.
+    passed_ends: how often one has ended that handled another one under the note of a record.
     lost_notes: how often a worker has left that could not take back that it handles a record alone,
         and its coordinator has died before that was saved.
     aside: what was set aside, with the crashes that were counted.
     """
 
-    def __init__(self, seed: int, plan: Plan | None = None) -> None:
-        self.seed, self.plan = seed, plan or draw_plan(seed)
+    def __init__(self, seed: int, *, is_plain: bool = False) -> None:
+        self.seed, self.plan = seed, draw_plan(seed, is_plain=is_plain)
         self.chance = Random(seed)
         self.metadata = Metadata()
-        self.workers: list[Worker] = []
+        self.workers: list[Process] = []
         self.members: dict[str, frozenset[int]] = {}  # in the coordinator's memory
         self.crashed: list[CrashedMember] = []  # not saved yet
         self.is_rebalancing = False
         self.deaths = Counter[tuple[int, int] | None]()
         self.alone_ends = Counter[tuple[int, int]]()
+        self.passed_ends = Counter[tuple[int, int]]()
         self.accidents_alone = Counter[tuple[int, int]]()
         self.lost_notes = Counter[tuple[int, int]]()
         self._notes_left: dict[str, tuple[int, int]] = {}
@@ -118,14 +136,14 @@ class World:
         self.aside: dict[tuple[int, int], int] = {}
         self._accidents, self._pauses = self.plan.accidents, self.plan.pauses
         self._leaves = self.plan.leaves
-        self._named: dict[str, Worker] = {}  # by all ids that it ever had
+        self._named: dict[str, Process] = {}  # by all ids that it ever had
 
     # -- what workers ask ------------------------------------------------------------------
 
-    def is_stranger(self, worker: Worker) -> bool:
+    def is_stranger(self, worker: Process) -> bool:
         return worker.member_id not in self.members
 
-    def commits(self, worker: Worker, tenure: Tenure, offset: int, *, alone: bool = False) -> bool:
+    def commits(self, worker: Process, tenure: Tenure, offset: int, *, alone: bool = False) -> bool:
         """Whether the coordinator takes it: of a member, in its partition, and mostly."""
         if self.is_stranger(worker) or tenure.has_ended or self.chance.random() < 0.1:
             return False
@@ -135,20 +153,22 @@ class World:
     def on_set_aside(self, record: ConsumerRecord, crashes: int) -> None:
         key = record.partition, record.offset
         own = self.alone_ends[key] + self.lost_notes[key]
-        if crashes > ACCIDENTS_MAX + own:
+        beside = ACCIDENTS_MAX + min(1, self.passed_ends[key])
+        if crashes > beside + own:
             raise Violation(f"{key} is set aside for {crashes}, of it {own}")
         self.aside[key] = crashes
 
-    def kill(self, worker: Worker, record: ConsumerRecord | None) -> None:
+    def kill(self, worker: Process, record: ConsumerRecord | None) -> None:
         worker.is_up = False
         self.deaths[None if record is None else (record.partition, record.offset)] += 1
         self._note_end(worker, is_accident=record is None)
 
-    def _note_end(self, worker: Worker, *, is_accident: bool) -> None:
+    def _note_end(self, worker: Process, *, is_accident: bool) -> None:
         """What it handled alone, or was about to, may be blamed for it."""
-        alone = worker.order._alone
-        if alone is not None:
-            key = alone.record.partition, alone.record.offset
+        key = worker.alone
+        if key is not None and worker.is_passing:
+            self.passed_ends[key] += 1
+        elif key is not None:
             self.alone_ends[key] += 1
             self.accidents_alone[key] += is_accident
 
@@ -194,7 +214,7 @@ class World:
         elif draw < 0.026:
             self.fail_over()
         elif draw < 0.066 and self._leaves and len(running) > 1:
-            alone = [worker for worker in running if worker.order._alone is not None]
+            alone = [worker for worker in running if worker.alone is not None]
             if alone or self.chance.random() < 0.1:  # mostly with something to lose
                 self._leaves -= 1
                 self._leave(self.chance.choice(alone or running))
@@ -228,15 +248,14 @@ class World:
             parts = (PartitionsHeld(TOPIC, tuple(sorted(held))),)
             self.crashed.append(CrashedMember(member_id, parts))
 
-    def _leave(self, worker: Worker) -> None:
+    def _leave(self, worker: Process) -> None:
         """What is done is committed, what is at work is cancelled. If its note stays, a coordinator
         that dies before the next plan makes a crash of it.
         """
         if not self.is_stranger(worker):
             worker.commit()
-            alone = worker.order._alone
-            if alone is not None:
-                key = alone.record.partition, alone.record.offset
+            key = worker.alone
+            if key is not None:
                 tenure = worker.tenures.get(key[0])
                 is_cut = self.chance.random() < 0.5
                 if tenure is None or is_cut or not self.commits(worker, tenure, key[1]):
@@ -260,10 +279,10 @@ class World:
     def _start(self) -> None:
         running = [worker for worker in self.workers if worker.is_up]
         if len(running) < 3:
-            self.workers = [*running, Worker(self)]
+            self.workers = [*running, Program(self) if self.plan.is_plain else Worker(self)]
             self._join(self.workers[-1])
 
-    def _join(self, worker: Worker) -> None:
+    def _join(self, worker: Process) -> None:
         worker.member_id = f"m{len(self._named)}"
         self._named[worker.member_id] = worker
         self.members[worker.member_id] = frozenset()
@@ -285,7 +304,7 @@ class World:
         moved = {member_id: frozenset(parts) for member_id, parts in plan.items()}
         there = {m: worker for m, worker in workers.items() if not self._is_silent(m)}
         for member_id, worker in there.items():
-            worker.commit()
+            worker.commit(given_up=frozenset(worker.tenures) - moved[member_id])
             worker.assign(frozenset(worker.tenures) & moved[member_id])
         self.save(moved)
         for member_id, worker in there.items():
@@ -316,12 +335,13 @@ class World:
         )
 
 
-def failure(seed: int) -> str | None:
+def failure(seed: int, *, is_plain: bool = False) -> str | None:
     """What goes wrong in one world, with the command that shows it again."""
-    world = World(seed)
+    world = World(seed, is_plain=is_plain)
     try:
         world.play()
     except Violation as error:
-        command = f"python -m tests.simulation.poison --seed {seed}"
+        way = " --plain" if is_plain else ""
+        command = f"python -m tests.simulation.poison --seed {seed}{way}"
         return f"{error} of {world}\nreplay it: {command}"
     return None

@@ -14,7 +14,8 @@ from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING
 
-from raftmq.broker.timing_wheel import TICK_MS, TimingWheel
+from raftmq.broker.timing_wheel import TimingWheel
+from raftmq.model import DELAY_TICK_MS
 from raftmq.partition.scheduling.schedule import CancelRefusal
 from tests.simulation.schedule.judge import Judge
 from tests.simulation.schedule.log import Batch, Kind
@@ -453,7 +454,7 @@ class World:
             wheel.set("orders-0", due)
             self.now = max(self.now, wheel.next_due() or 0)
             assert wheel.advance(self.now) == ["orders-0"]
-            assert self.now <= max(begun, due + TICK_MS - 1), "late"
+            assert self.now <= max(begun, due + DELAY_TICK_MS - 1), "late"
             leader.take(self.now, 2)
             while leader.in_hand:
                 leader.finish(0, self.now)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.broker.timing_wheel import TICK_MS
+from raftmq.model import DELAY_TICK_MS
 from tests.log_reading import read_batches
 from tests.unit.broker.scheduling import now_ms, schedule, scheduling
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.records import RecordBatch
 
 HOUR_SECONDS = 3600.0
-LATE_MS_MAX = TICK_MS + 50
+LATE_MS_MAX = DELAY_TICK_MS + 50
 
 
 @pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.soak)])

@@ -46,6 +46,8 @@ USAGE = [
     (["produce", "t", "-t", "\udcff"], "tags is not valid Unicode"),
     (["produce", "t", "--delay", "30"], "'30' is no duration: write it like 7d, 12h, 1h30m"),
     (["produce", "t", "--delay", "-5m"], "'-5m' is no duration"),
+    (["produce", "t", "--delay", "9999999999w"], "'9999999999w' is longer than 999999999 days"),
+    (["produce", "t", "--at", "-1h"], "Invalid value for --at: '-1h' is no time"),
     (["produce", "t", "--at", "tomorrow"], "Invalid value for --at: 'tomorrow' is no time"),
     (["produce", "t", "--at", "2026-12-24T18:00"], "may be anywhere on earth: add Z for UTC"),
     (["produce", "t", "--at", "0", "--delay", "1s"], "--delay and --at: give one of them"),

@@ -11,6 +11,7 @@ from raftmq.cli.terminal.output import (
     Row,
     fit_names,
     put_bytes,
+    row_blocks,
     show_time,
     shown,
     write_json,
@@ -76,6 +77,15 @@ def test_json_is_one_ascii_object_per_line(capsys: pytest.CaptureFixture[str]) -
     out = capsys.readouterr().out
     assert out.isascii()
     assert [json.loads(line) for line in out.splitlines()] == rows
+
+
+def test_rows_that_come_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are written in blocks, so that no more than one block is kept."""
+    with row_blocks(write_json) as add:
+        for number in range(BLOCK_ROWS + 1):
+            add({"n": number})
+        assert len(capsys.readouterr().out.splitlines()) == BLOCK_ROWS
+    assert capsys.readouterr().out == f'{{"n": {BLOCK_ROWS}}}\n'
 
 
 @pytest.mark.parametrize(

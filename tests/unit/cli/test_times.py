@@ -61,6 +61,12 @@ def test_so_long_ago(text: str, ago: int) -> None:
     assert parse_time(text, now_ms=0) == 0
 
 
+def test_so_long_ago_where_that_is_no_answer() -> None:
+    """As when a record is sent for later: somebody meant "in an hour". (A12.2)"""
+    with pytest.raises(ValueError, match="'-1h' is no time: write 2026-11-21T10:00:00Z, or mill"):
+        parse_time("-1h", is_ago_allowed=False)
+
+
 def test_a_time_of_this_machine() -> None:
     """A date without a time zone is local, where that does no harm; else it is refused."""
     here = datetime(2026, 11, 22, 10).astimezone()

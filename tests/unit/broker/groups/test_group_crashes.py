@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from raftmq.broker.groups import crashes
 from raftmq.broker.groups.phases import Crash, GroupSettings
 from raftmq.client.group.planning import encode_assignment, encode_subscription
 from raftmq.errors import ErrorCode, InvalidCommand
@@ -228,10 +229,10 @@ async def with_topic(here: Coordinating) -> None:
     await settle()
 
 
-async def one_member(here: Coordinating) -> JoinGroupReply:
-    """It works on both partitions."""
+async def one_member(here: Coordinating, *parts: tuple[str, int]) -> JoinGroupReply:
+    """It works on both partitions, or these."""
     [member] = await joined(here, 1)
-    plan = (MemberAssignment(member.member_id, encode_assignment([A0, A1])),)
+    plan = (MemberAssignment(member.member_id, encode_assignment(parts or (A0, A1))),)
     request = SyncGroup(GROUP, member.generation, member.member_id, assignments=plan)
     assert not (await here.ask(request)).error
     return member
@@ -262,6 +263,35 @@ async def test_crashes_are_told_with_the_offsets(autojump_clock: MockClock) -> N
         await settle(20)
         assert await told(here, 0, 1) == [(7, 3), (-1, 2)]
         assert [one.partition for one in (await here.ask(OffsetFetch(GROUP))).partitions] == [0]
+
+
+async def test_of_too_many_the_urgent_ones_are_counted(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that was alone, wherever it stands; then those that were counted once; those that one
+    crash more does not change come last."""
+
+    async def crash(*alone: int) -> list[int]:
+        """The partitions that are counted for."""
+        member = await one_member(here, *partitions)
+        for number in alone:
+            one = OffsetToCommit(TOPIC, number, 7, is_alone=True)
+            request = OffsetCommit(GROUP, member.generation, member.member_id, (one,))
+            assert not (await here.ask(request)).error
+        await settle(20)
+        [held] = here.saves()[-1].crashed[0].held
+        return sorted(held.numbers)
+
+    monkeypatch.setattr(crashes, "CRASHED_PARTITIONS_MAX", 2)
+    partitions = [("a", number) for number in range(5)]
+    async with coordinating(level=FeatureLevel.SCHEDULED) as here:
+        await said(here.cluster, CreateTopic(TOPIC, "a", ((1,),) * 5))
+        await settle()
+        assert await crash() == [0, 1]
+        assert await crash() == [0, 1]
+        assert await crash() == [2, 3]
+        assert await crash(4) == [2, 4]
+        assert await told(here, *range(5)) == [(-1, 2), (-1, 2), (-1, 1), (-1, 1), (7, 1)]
 
 
 async def test_below_its_level_nothing_is_counted(autojump_clock: MockClock) -> None:

@@ -189,6 +189,25 @@ async def test_handles_that_are_none(autojump_clock: MockClock, given: Any, told
             await admin.cancel_scheduled([])
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        ScheduleHandle("a", "b", "c"),  # type: ignore[arg-type]
+        ScheduleHandle(b"x", 0, 0),
+        ScheduleHandle(b"x" * 16, 0, -1),
+        ScheduleHandle(b"x" * 16, 0, None),  # type: ignore[arg-type]
+        ScheduleHandle(b"x" * 16, True, 0),
+    ],
+)
+async def test_handles_made_by_hand(autojump_clock: MockClock, made: ScheduleHandle) -> None:
+    """One of them, or several, before anything is asked."""
+    async with open_schedules() as (_, bureau, admin):
+        for given in (made, [made]):
+            with pytest.raises(InvalidRequest, match="is no handle of a scheduled record: expect"):
+                await admin.cancel_scheduled(given)
+        assert bureau.count(CancelScheduled) == 0
+
+
 async def test_answers_for_others(autojump_clock: MockClock) -> None:
     """Nothing is concluded from them."""
     async with open_schedules() as (_, bureau, admin):

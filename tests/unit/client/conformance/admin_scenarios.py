@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
 import trio
 
-from raftmq.errors import ErrorCode, UnsupportedVersion
+from raftmq.errors import ErrorCode
 from raftmq.topic_config import TOPIC_KEYS
 from raftmq.wire.messages.cluster import DescribeCluster
 from raftmq.wire.messages.configs import AlterConfigs, ConfigChange, DescribeConfigs
@@ -251,10 +250,7 @@ async def a_cluster_is_described_as_its_metadata_has_it(here: Harness) -> None:
 async def moves_in(here: Harness) -> dict[tuple[bytes, int], Any]:
     """By topic id and partition, as the controller has them."""
     controller = (await here.ask(1, DescribeCluster())).body.controller_id
-    try:
-        body = (await here.ask(controller, ListMoves())).body
-    except UnsupportedVersion:
-        pytest.skip("these brokers do not know moves yet")
+    body = (await here.ask(controller, ListMoves())).body
     assert (len(body.moves), body.next) == (body.count, None)
     return {(row.topic_id, row.partition): row for row in body.moves}
 

@@ -122,6 +122,17 @@ async def test_the_topic_is_made_once(autojump_clock: MockClock) -> None:
         }
 
 
+@pytest.mark.parametrize("size", [(32 << 20) - 65_536, (32 << 20) - 65_535, 32 << 20])
+async def test_of_a_topic_of_large_records(autojump_clock: MockClock, size: int) -> None:
+    """Its room is the largest that a topic can have."""
+    async with office() as here, here.consumer() as consumer:
+        await here.mq.admin.alter_config("orders", {"max.message.bytes": size})
+        await here.send("a")
+        await consumer.reject(await anext(consumer))
+        [asked] = here.bureau.asked(CreateTopics)
+        assert asked.topics[0].configs["max.message.bytes"] == str(32 << 20)
+
+
 async def test_two_members_make_it_at_once(autojump_clock: MockClock) -> None:
     """Both find no topic; the second is told that it is there."""
     async with office(2) as here, here.consumer() as one, here.consumer() as other:
@@ -253,7 +264,8 @@ async def test_too_large(autojump_clock: MockClock) -> None:
         with pytest.raises(MessageTooLarge, match=r"raise max\.message\.bytes") as caught:
             await consumer.reject(record)
         assert caught.value.definite
-        assert "orders-0 offset 0 was not set aside" in str(caught.value)
+        assert "orders-0, offset 0: not moved" in str(caught.value)
+        assert f"too large for {DEAD}" in str(caught.value)
         await consumer.reject(record)  # and goes on
         assert len(here.letters()) == 1
 

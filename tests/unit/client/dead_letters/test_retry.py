@@ -18,10 +18,12 @@ from raftmq.client.client import Client
 from raftmq.client.consumer.record import ConsumerRecord
 from raftmq.client.dead_letters.letters import read_letter
 from raftmq.errors import (
+    ErrorCode,
     IllegalGeneration,
     InvalidConfig,
     InvalidRequest,
     InvalidTransaction,
+    MessageTooLarge,
 )
 from raftmq.wire.messages.topics import CreateTopics
 from tests.simulation.client_network import ClientNetwork
@@ -30,6 +32,7 @@ from tests.unit.client.group.grouped import GROUP, MEMBER, Grouped, grouped, unt
 from tests.unit.client.processing.mill import DEAD, RETRY, now_ms
 from tests.unit.client.producer.shell import NOW_MS
 from tests.unit.client.scheduler import deliver_due, pending
+from tests.unit.client.world import refused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -131,6 +134,18 @@ async def test_the_topic_is_made_once(autojump_clock: MockClock) -> None:
             "retention.ms": str(14 * 86_400_000),
             "max.message.bytes": str(5_000_000 + 65_536),
         }
+
+
+async def test_too_large(autojump_clock: MockClock) -> None:
+    """The error says where there is no room."""
+    async with office() as here, here.consumer() as consumer:
+        await here.send("a")
+        record = await anext(consumer)
+        await here.mq.admin.create_topic(RETRY)
+        here.here.world.brokers[1].produces += [refused(ErrorCode.MESSAGE_TOO_LARGE)]
+        with pytest.raises(MessageTooLarge, match=f"not moved, .* {RETRY}: raise max"):
+            await consumer.retry(record)
+        assert here.waiting() == 0
 
 
 async def test_rejected_in_the_end(autojump_clock: MockClock) -> None:

@@ -9,7 +9,13 @@ import pytest
 import trio
 
 from raftmq.client.consumer.consumer import Consumer
-from raftmq.errors import IllegalGeneration, InvalidConfig, RaftmqError, UnknownMemberId
+from raftmq.errors import (
+    IllegalGeneration,
+    InvalidConfig,
+    InvalidRequest,
+    RaftmqError,
+    UnknownMemberId,
+)
 from tests.unit.client.consumer.reading import take, take_all
 from tests.unit.client.group.grouped import grouped, keys, until
 
@@ -157,18 +163,33 @@ async def test_what_was_revoked_is_not_committed(autojump_clock: MockClock) -> N
             assert here.committed(mine) is not None
 
 
+async def test_what_another_consumer_has_handed_out(autojump_clock: MockClock) -> None:
+    """A program that mixes two consumers up is told so, and loses nothing (A7.4)."""
+    async with grouped(1) as here:
+        here.append(0, *NINE)
+        await here.give(1, "others")
+        async with (
+            here.consumer("a", commit="manual") as one,
+            here.consumer("b", commit="manual", group="others") as other,
+        ):
+            record = await anext(other)
+            with pytest.raises(InvalidRequest, match="handed out by another consumer: give it to"):
+                await one.commit(record)
+            await other.commit(record)
+
+
 async def test_who_was_put_out_commits_nothing(autojump_clock: MockClock) -> None:
     """A member that was silent for longer than its session, and has not noticed yet."""
     async with grouped(1) as here:
         here.append(0, *NINE)
         async with here.consumer("a", commit="manual") as c:
-            await take(c, 3)
+            records = [await anext(c) for _ in range(3)]
             here.world.network.isolate("a")
             other = here.begin("b", commit="manual")
             await until(lambda: len(other.records) == 9)
             here.world.network.heal()
             with pytest.raises((IllegalGeneration, UnknownMemberId)):
-                await c.commit(other.records[4])
+                await c.commit(records[-1])
             assert here.committed(0) is None
 
 

@@ -163,6 +163,49 @@ async def test_what_fails_and_then_kills(autojump_clock: MockClock) -> None:
         ]
 
 
+async def test_one_that_waits_holds_up_no_others(autojump_clock: MockClock) -> None:
+    """Its workers died by no fault of it; then it raises, and its next attempt is far off."""
+    patient = raftmq.RetryPolicy(attempts=5, backoff=raftmq.Exponential(1_000), in_place=True)
+
+    async def handle(record: ConsumerRecord) -> None:
+        if record.text() == "000":
+            raise ValueError("not now")
+
+    async with poisoned() as here:
+        await here.send(*numbers(10))
+        kills = iter([True, True])
+        async with living(here, 1, handle, lambda _: next(kills, False), retry=patient):
+            await until(lambda: len(here.handled) == 9, **PATIENT)
+            assert here.here.committed(0) == 0
+            assert here.here.crashes(0) == 2  # also once it was noted, and that was taken back
+        assert here.letters() == []
+
+
+@pytest.mark.parametrize("attempts", [3, 4, 6])
+async def test_what_kills_behind_one_that_fails(autojump_clock: MockClock, attempts: int) -> None:
+    """The one before raises, and waits: one crash counts for it at the most, and then what is
+    behind it waits, too, until it is done.
+    """
+    policy = raftmq.RetryPolicy(
+        attempts=attempts, backoff=raftmq.Exponential(20, factor=1), in_place=True
+    )
+
+    async def handle(record: ConsumerRecord) -> None:
+        if record.text() == "fails":
+            raise ValueError("no")
+
+    async with poisoned() as here:
+        await here.send("fails", "poison", *numbers(5))
+        async with living(here, 1, handle, deadly("poison"), retry=policy, concurrency=2):
+            await until(lambda: here.here.committed(0) == 7, seconds=5_000)
+        assert here.letters() == [
+            ("fails", attempts, "ValueError: no"),
+            ("poison", attempts, f"its process died {attempts} times"),
+        ]
+        assert len(here.deaths) == 2 + (attempts > 3) + attempts
+        assert set(here.handled) == set(numbers(5))
+
+
 async def test_accidents_set_nothing_aside(autojump_clock: MockClock) -> None:
     """Workers end by no fault of any record; then one handles the first alone."""
     async with poisoned() as here:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from raftmq.client.scheduling.due_times import LEVELS_SECONDS, TICK_MS, due_ms_of
+from raftmq.client.scheduling.due_times import LEVELS_SECONDS, due_ms_of
 from raftmq.errors import InvalidRecord, UnknownTopicOrPartition, UnsupportedVersion
+from raftmq.model import DELAY_TICK_MS
 from raftmq.topic_config import TopicConfig
 from raftmq.wire.messages.configs import (
     ConfigEntry,
@@ -58,7 +59,7 @@ def test_delays(delay: float | timedelta, milliseconds: int) -> None:
 def test_a_delay_from_between_two_ticks() -> None:
     assert due_ms_of(1, None, now_ms=12_345) == 13_400
     assert due_ms_of(0, None, now_ms=12_345) == 12_400
-    assert TICK_MS == 100
+    assert DELAY_TICK_MS == 100
 
 
 @pytest.mark.parametrize(

@@ -49,3 +49,8 @@ def test_texts_that_are_none(text: str) -> None:
     """A slip never names another record."""
     with pytest.raises(InvalidRequest, match="is no handle of a scheduled record"):
         ScheduleHandle.parse(text)
+
+
+def test_what_is_no_text() -> None:
+    with pytest.raises(InvalidRequest, match="a handle is a NoneType, expected the text of one"):
+        ScheduleHandle.parse(None)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 import trio
@@ -15,7 +15,7 @@ import trio
 import raftmq
 from raftmq.client.consumer.record import ConsumerRecord
 from raftmq.client.dead_letters.letters import letter_headers, read_letter
-from raftmq.errors import InvalidConfig, InvalidRequest
+from raftmq.errors import ErrorCode, InvalidConfig, InvalidRecord, InvalidRequest
 from raftmq.wire.batch.header import read_header
 from raftmq.wire.batch.records import RecordBatch, encode_batch
 from raftmq.wire.batch.scheduling import read_mark
@@ -23,6 +23,7 @@ from tests.unit.client.group.grouped import GROUP, until
 from tests.unit.client.producer.shell import NOW_MS
 from tests.unit.client.transactions.coordinator import committed_in
 from tests.unit.client.transactions.test_exactly_once import COUNT, DEAD, INPUT, Plant, feed, plant
+from tests.unit.client.world import refused
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -103,6 +104,48 @@ async def test_retries_without_dead_letters(autojump_clock: MockClock) -> None:
             await raftmq.exactly_once(here.mq, here.consumer, here.fail_at_ten, on_poison="retry")
         assert f"{RETRY}-0, offset 0" in caught.value.__notes__[0]
         assert here.results() == []
+
+
+async def never(batch: AnyBatch, tx: Any) -> None:
+    raise ValueError("no")
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD])
+@pytest.mark.parametrize("on_poison", ["retry", "dead_letter"])
+async def test_refused_for_good(
+    autojump_clock: MockClock, code: ErrorCode, on_poison: Literal["retry", "dead_letter"]
+) -> None:
+    """By the topic, as where the delay of the policy is over delay.max.ms: it ends with the reason,
+    and nothing of the record is committed."""
+    async with plant(retry=POLICY) as here:
+        feed(here, 0, 2)
+        here.bureau.leader = 3
+        here.here.world.brokers[3].produces += [refused(code)] * 9
+        with pytest.raises(InvalidRecord) as caught, trio.fail_after(99):
+            await raftmq.exactly_once(here.mq, here.consumer, never, on_poison=on_poison)
+        assert caught.value.code == code
+        assert "offset 0: not moved" in caught.value.__notes__[0]
+        assert here.coordinator.offsets == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "is_lasting"),
+    [(ErrorCode.INVALID_CONFIG, True), (ErrorCode.INVALID_REPLICATION_FACTOR, False)],
+)
+async def test_a_topic_that_is_not_made(
+    autojump_clock: MockClock, code: ErrorCode, is_lasting: bool
+) -> None:
+    """While brokers are missing it is tried again."""
+    async with plant(retry=POLICY) as here:
+        feed(here, 0, 1)
+        here.bureau.errors += [code]
+        if is_lasting:
+            with pytest.raises(InvalidConfig), trio.fail_after(99):
+                await raftmq.exactly_once(here.mq, here.consumer, never, on_poison="retry")
+            return
+        async with here.running(never, on_poison="retry"):
+            await until(lambda: RETRY in here.here.world.topics)
+            await until(lambda: len(moved(here, RETRY)) == 1)
 
 
 async def test_retries_without_a_policy(autojump_clock: MockClock) -> None:
