@@ -232,6 +232,7 @@ def test_a_quiet_partition_does_not_wait_for_the_dead() -> None:
     stage.world.network.cut = {(0, CONTROLLER), (0, 2), (2, 0)}  # 1 keeps up, and cannot join
     stage.run_until(lambda: 1 in leading.rules.maximal_isr)
     stage.broker(1).kill()
+    stage.run(0.1)  # what it has sent before arrives
     assert leading.sent is not None
     leading.on_result(leading.sent[0], Refused(ErrorCode.INELIGIBLE_REPLICA, "it is fenced"))
     value = stage.produce(0, seconds=0.1)
