@@ -24,6 +24,7 @@ pytestmark = pytest.mark.cluster
 
 NODES = (*VOTERS, 4, 5)
 PARTITIONS, FILLING, VALUE_BYTES = 3, 4_000, 2_000
+FIRST = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
 SLOW = "reassignment.bytes_per_second=1000000"  # so that a copy of 3 MB takes three seconds
 SECONDS_MAX = 60.0
 
@@ -38,9 +39,9 @@ class Moving:
         self._thread = threading.Thread(target=self._send)
 
     def begin(self) -> None:
-        self._mq.admin.create_topic(
-            "orders", assignments=[[1, 2, 3], [2, 3, 1], [3, 1, 2]][:PARTITIONS]
-        )
+        self._mq.admin.create_topic("orders", partitions=PARTITIONS, replication_factor=3)
+        self._mq.admin.move_partitions({("orders", at): FIRST[at] for at in range(PARTITIONS)})
+        self.wait_replicas(FIRST)
         with self._mq.producer() as producer:
             producer.send_many("orders", (b"%08d" % n + bytes(VALUE_BYTES) for n in range(FILLING)))
         self.sent = FILLING
@@ -71,7 +72,13 @@ class Moving:
         return ask("-b", self.bootstrap, *words)
 
     def moves(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.ask("cluster", "moves", "-o", "json"))
+        return [
+            json.loads(line) for line in self.ask("cluster", "moves", "-o", "json").splitlines()
+        ]
+
+    def controller(self) -> int:
+        found = self._mq.admin.describe_cluster().controller_id
+        assert found is not None, "there is none"
         return found
 
     def replicas(self) -> dict[int, list[int]]:
@@ -136,7 +143,7 @@ def test_partitions_move_while_brokers_die(moving: Moving) -> None:
     moving.ask("topic", "move", "orders", "1", "2", "--to", "5,4,2")
     assert {one["partition"] for one in moving.moves()} >= {1, 2}
     moving.strike(4)
-    controller = json.loads(moving.ask("cluster", "describe", "-o", "json"))["controller"]
+    controller = moving.controller()
     moving.strike(controller)
     moving.wait_replicas({0: [4, 5, 1], 1: [5, 4, 2], 2: [5, 4, 2]})
     moving.judge()
