@@ -27,7 +27,8 @@ _CLAUSES_BETWEEN, _TERMS_BETWEEN = 64, 64
 _PAIRS_MAX = 100_000  # of clauses that are compared, for a whole expression
 
 _TOKEN = re.compile(r"""\s*(?:([&|!()])|"((?:[^"\\]|\\.)*)"|([^\s&|!()"]+))""", re.DOTALL)
-_PLAIN = re.compile(r'[^\s&|!()"]+')
+# Signs of patterns and lists, which there are not, stand in quotation marks as well.
+_PLAIN = re.compile(r'[^\s&|!()",*]+')
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -262,8 +263,16 @@ class _Parser:
                 tokens.append(_Token(mark, "", start))
             elif quoted is not None:
                 tokens.append(_Token("tag", _ESCAPED.sub(r"\1", quoted), start - 1))
+            elif plain == EVERYTHING:
+                tokens.append(_Token(EVERYTHING, plain, start))
+            elif _PLAIN.fullmatch(plain) is None:
+                raise self._at_character(
+                    f'& is and, | is or, there are no patterns; a tag of that name is "{plain}",'
+                    " written so",
+                    start,
+                )
             else:
-                tokens.append(_Token("*" if plain == EVERYTHING else "tag", plain, start))
+                tokens.append(_Token("tag", plain, start))
             at = found.end()
         return [*tokens, _Token("end", "", len(text))]
 
@@ -286,7 +295,7 @@ def _problem_of_tag(tag: str) -> str:
 
 
 def _quoted(tag: str) -> str:
-    if _PLAIN.fullmatch(tag) and tag != EVERYTHING:
+    if _PLAIN.fullmatch(tag):
         return tag
     escaped = tag.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

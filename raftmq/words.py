@@ -13,7 +13,7 @@ _UNITS_MS = {
 _PART = r"([0-9]{1,15})(ms|w|d|h|m|s)"
 _DURATION = re.compile(rf"(?:{_PART})+", re.ASCII)
 _PARTS = re.compile(_PART, re.ASCII)
-DURATION_FORM = "like 7d, 12h, 1h30m, 500ms"
+DURATION_FORM = "like 7d, 12h, 1h30m, 5s, 500ms"
 
 
 def kind_of(value: object) -> str:

@@ -114,6 +114,7 @@ COUNT = click.IntRange(min=1)
 @click.option(
     "--tags",
     metavar="EXPR",
+    multiple=True,
     help="Only records whose tags satisfy it, as 'paid & (eu | us) & !test': & is and, | or, ! not,"
     ' which binds most closely; tags with spaces or such signs stand in "". The brokers leave the'
     " others out. -n counts what is printed, -N of -o all offsets. With -g what is left out counts"
@@ -130,7 +131,7 @@ def consume(
     form: str | None,
     group: str | None,
     isolation_level: Isolation,
-    tags: str | None,
+    tags: tuple[str, ...],
     quiet: bool,
     bootstrap: str | None,
 ) -> int:
@@ -141,6 +142,10 @@ def consume(
     from raftmq.cli.data.consume_group import run_consume_group
     from raftmq.cli.data.consume_run import run_consume, wish_of
 
+    # Taken several times, as `produce -t` may be: else the last one alone would count, in silence.
+    if len(tags) > 1:
+        both = " & ".join(f"({each})" for each in tags)
+        raise click.UsageError(f"--tags: give it once: '{both}' for all of them, | for any")
     wish = wish_of(
         topics,
         offset,
@@ -149,7 +154,7 @@ def consume(
         form,
         until_end=until_end,
         isolation_level=isolation_level,
-        tags=tags,
+        tags=next(iter(tags), None),
     )
     # With a group the coordinator assigns the partitions; without one this process reads all of
     # them.

@@ -87,6 +87,8 @@ def test_everything_and_any_of() -> None:
         ("paid)", "or the end at character 5: paid >>> )"),
         ('paid & "eu', 'a quotation mark that is not closed at character 8: paid &  >>> "eu'),
         ("eu | *", '* stands alone; a tag of that name is "*", at character 6'),
+        ("eu & u*", 'a tag of that name is "u*", written so at character 6: eu &  >>> u*'),
+        ("paid,eu", '& is and, | is or, there are no patterns; a tag of that name is "paid,eu"'),
         ('""', "a tag has 1 to 255 bytes at character 1"),
         ("ä" * 128, "a tag has 1 to 255 bytes at character 1"),
         ("eu & !eu", "'eu & !eu' matches no record"),

@@ -527,6 +527,7 @@ class ProduceRun:
     def summary(self) -> str:
         statistics, seconds = self._statistics, monotonic() - self._start
         verb = "sent without acknowledgements" if self._is_blind else "delivered"
+        verb = "stored for later" if self._order.due else verb
         verb = "committed" if self._order.is_transactional else verb
         rates = show_rates(
             records=statistics.records, byte_count=self._feed.read_bytes, seconds=seconds

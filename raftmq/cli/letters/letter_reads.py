@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from raftmq.cli.clusters.connected import run_connected
 from raftmq.cli.letters.letter_source import (
+    LetterFilter,
     Span,
     all_boxes,
     find_box,
@@ -28,7 +29,7 @@ from raftmq.cli.terminal.output import (
 from raftmq.client.dead_letters.letters import most_frequent, read_letter
 
 if TYPE_CHECKING:
-    from raftmq.cli.letters.letter_source import Box, LetterFilter
+    from raftmq.cli.letters.letter_source import Box
     from raftmq.client.client import Client
     from raftmq.client.consumer.record import ConsumerRecord
 
@@ -96,7 +97,8 @@ def show_letters(
     if is_cut:
         sys.stderr.write(f"raftmq: group {group}: there are more than these {count}: see -n\n")
     if not (shown_count or as_json):
-        sys.stderr.write(f"raftmq: group {group}: no such dead letters\n")
+        what = "no dead letters" if wanted == LetterFilter() else "no such dead letters"
+        sys.stderr.write(f"raftmq: group {group}: {what}\n")
     return ExitCode.OK
 
 

@@ -117,6 +117,10 @@ async def find_box(admin: Admin, group: str) -> Box:
     Raises:
         CommandError: the group has no dead letters.
     """
+    if group.startswith(DEAD_PREFIX):
+        raise CommandError(
+            f"{group} is a topic: give the group, as `raftmq dlq list` shows it", ExitCode.USAGE
+        )
     check_group(group)
     topic = dead_letter_topic(group)
     try:

@@ -59,6 +59,8 @@ def parse_time(
         raise ValueError(f"{text!r} is no time: write {form}") from error
     if found.tzinfo is None:
         if not is_local_allowed:
+            if len(text) <= len("2026-12-24"):
+                raise ValueError(f"{text!r} is a day: write a time of it, like {text}T18:00Z")
             raise ValueError(f"{text!r} may be anywhere on earth: add Z for UTC, or like +01:00")
         found = found.astimezone()
     if found < _EPOCH:

@@ -23,6 +23,7 @@ from raftmq.model import DELAY_TICK_MS, NO_PRODUCER_ID, RecordFormat, TimestampT
 from raftmq.partition.scheduling.events import Scheduled, event_of, moved
 from raftmq.partition.scheduling.lists import decision
 from raftmq.partition.storage.segment import FoundBatch
+from raftmq.topic_config import DAY_MS
 from raftmq.wire.batch.fixed_keys import DIRECTORY_START, MARKED_COUNT_MIN, is_marked
 from raftmq.wire.batch.header import (
     COLUMNS_BIT,
@@ -248,12 +249,18 @@ def _scheduled(
     allowed = now_ms + config.delay_max_ms + DELAY_TICK_MS  # producers round up
     if event.batch.due_ms > allowed:
         late = InvalidTimestamp(
-            f"due at {event.batch.due_ms}, over delay.max.ms ({config.delay_max_ms}) ahead of the "
-            f"broker's clock ({now_ms}): send it with a shorter delay, or raise that key"
+            f"due in {_span(event.batch.due_ms - now_ms)} by the broker's clock, over delay.max.ms,"
+            f" {_span(config.delay_max_ms)} ({config.delay_max_ms}): send it with a shorter delay,"
+            " or raise that key"
         )
         late.allowed = allowed
         raise late
     return event
+
+
+def _span(milliseconds: int) -> str:
+    days, rest = divmod(milliseconds, DAY_MS)
+    return f"{days} days {rest / 1000:g} s" if days else f"{rest / 1000:g} s"
 
 
 def _refuse_marked(buffer: Buffer, position: int) -> None:

@@ -77,6 +77,7 @@ USAGE = [
         "Invalid value for --tags: expected a tag, ! or ( at char",
     ),
     (["consume", "t", "--tags", "eu us"], "at character 4: eu >>> us"),
+    (["consume", "t", "--tags", "a", "--tags", "b | c"], "'(a) & (b | c)' for all of them, | for"),
     (["consume", "t", "--tags", ""], "Invalid value for --tags: expected a tag"),
     (["consume", "t", "--tags", "eu\n& ("], "at character 7: eu & ( >>>"),
     (["consume", "t", "--tags", "\udcff"], "a tag that is not valid Unicode at character 1"),

@@ -319,7 +319,7 @@ WRONG = [
     ("reset-offsets g --to -5", "see --shift for so many forward or back"),
     (f"reset-offsets g --to {1 << 63}", "expected earliest"),
     ("reset-offsets g --to @yesterday", "--to: 'yesterday' is no time: write 2026-"),
-    ("reset-offsets g --to @2026-11-21", "add Z for UTC"),
+    ("reset-offsets g --to @2026-11-21", "write a time of it, like 2026-11-21T18:00Z"),
     ("reset-offsets g --to @999999999999999999", "lies after the year 9999"),
     ("reset-offsets g --shift far", "is not a valid int"),
     ("reset-offsets g --to 1 --partition 0", "--partition: say of which topic"),

@@ -297,7 +297,7 @@ def test_a_scheduled_batch_says_where_it_stands(kind: TimestampType) -> None:
 
 def test_what_is_due_too_late_is_refused() -> None:
     """A segment would be kept for as long. The error names the limit. A12.2."""
-    with pytest.raises(InvalidTimestamp, match=r"over delay.max.ms \(899\)") as late:
+    with pytest.raises(InvalidTimestamp, match=r"over delay.max.ms, 0.899 s \(899\)") as late:
         produced(batch(b"a") + scheduled(), TopicConfig(delay_max_ms=899))
     assert late.value.allowed == NOW_MS + 999
     # A tick beyond, by which a producer may have rounded up.
