@@ -1,12 +1,13 @@
 """Waits until moves are done: `--wait` of `topic move` and `topic alter`, and rates of copies.
 
 Looks every half second; a cluster that does not answer for a while is waited for, too. stderr says
-why a move does not go on, each time that this changes, and on a terminal how far all of them are.
+once for each reason why moves stand still, and on a terminal how far all of them are.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import anyio
@@ -15,17 +16,19 @@ from raftmq.cli.clusters.connected import ANSWER_SECONDS_MAX, GRACE_SECONDS, try
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.program import as_called
 from raftmq.cli.terminal.progress import Progress, show_progress
+from raftmq.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from raftmq.client.administration.admin import Admin
     from raftmq.client.administration.moves import PartitionMove, RequestedMove
     from raftmq.client.administration.results import TopicPartition
 
 WAIT_SECONDS = 0.5  # between looks: a move of a small partition takes about as long
-# That a move is in no list and its replicas are others: a new controller may lag for so long.
+# That a move is in no list, or goes elsewhere: a broker may be behind for so long.
 GONE_SECONDS = 3.0
+LIMIT = "are under way"  # ends the reasons of moves that wait for others, which is no news
 NAMED_MAX = 10  # partitions in a message
 
 
@@ -71,6 +74,7 @@ class MoveWait:
         self._count, self._on_moved = len(planned), on_moved
         self._listed: dict[TopicPartition, PartitionMove] = {}
         self._gone: dict[TopicPartition, float] = {}  # since when
+        self._not_in_sync = Counter[str]()
         self._rates, self._rate = CopyRates(), 0.0
         self._said: set[str] = set()
 
@@ -92,7 +96,7 @@ class MoveWait:
         while self._left:
             left = deadline - anyio.current_time()
             found, problem = await try_ask(admin, self._look, min(left, ANSWER_SECONDS_MAX))
-            self._say({problem} if found is None else self._reasons())
+            self._say({problem: problem} if found is None else self._reasons())
             if self._left and deadline - anyio.current_time() <= WAIT_SECONDS:
                 raise CommandError(self._unfinished(), ExitCode.UNREACHABLE)
             if self._left:
@@ -100,49 +104,57 @@ class MoveWait:
 
     async def _look(self, admin: Admin) -> bool:
         moves = {(one.topic, one.partition): one for one in await admin.moves()}
-        self._listed = {key: moves[key] for key in self._left if key in moves}
+        known = {key: moves[key] for key in self._left if key in moves}
+        self._listed = {
+            key: move for key, move in known.items() if move.target == self._left[key].target
+        }
         for key in self._listed:
             self._gone.pop(key, None)
         self._rate = sum(
             self._rates.measure([*self._listed.values()], anyio.current_time()).values()
         )
-        for key, move in self._listed.items():
-            if move.target != self._left[key].target:
-                raise CommandError(
-                    f"{_name(key)}: another move took its place, to {show_ids(move.target)}",
-                    ExitCode.FAILED,
-                )
-        for topic in sorted({topic for topic, _ in self._left.keys() - self._listed.keys()}):
-            await self._compare(admin, topic)
+        for key in known.keys() - self._listed.keys():
+            self._doubt(key, f"another move took its place, to {show_ids(known[key].target)}")
+        self._not_in_sync.clear()
+        missing = self._left.keys() - known.keys()
+        for topic in sorted({topic for topic, _ in missing}):
+            await self._compare(admin, topic, missing)
         return True
 
-    async def _compare(self, admin: Admin, topic: str) -> None:
+    async def _compare(self, admin: Admin, topic: str, missing: Collection[TopicPartition]) -> None:
         """What is not listed any more has its replicas, or has lost its move."""
-        now = anyio.current_time()
         for one in (await admin.describe_topic(topic)).partitions:
             key = topic, one.partition
-            if key not in self._left or key in self._listed:
+            if key not in missing:
                 continue
-            if one.replicas == self._left[key].target:
+            wanted = self._left[key]
+            if one.adding or one.removing:  # under way: the broker that listed moves is behind
+                self._gone.pop(key, None)
+            elif one.replicas != wanted.target:
+                lost = "was" if wanted.error is None else "was not planned, or"
+                there = show_ids(one.replicas)
+                self._doubt(key, f"its move {lost} taken back; its replicas are {there}")
+            elif absent := [each for each in wanted.target if each not in one.isr]:
+                self._not_in_sync.update(f"broker {each} is not in sync" for each in absent)
+            else:
                 self._on_moved(self._left.pop(key))
-            elif now - self._gone.setdefault(key, now) >= GONE_SECONDS:
-                raise CommandError(
-                    f"{_name(key)}: its move was taken back; its replicas are"
-                    f" {show_ids(one.replicas)}",
-                    ExitCode.FAILED,
-                )
 
-    def _reasons(self) -> set[str]:
-        return {
-            f"{_name(key)}: {move.waits_for}"
-            for key, move in self._listed.items()
-            if move.waits_for
-        }
+    def _doubt(self, key: TopicPartition, why: str) -> None:
+        now = anyio.current_time()
+        if now - self._gone.setdefault(key, now) >= GONE_SECONDS:
+            raise CommandError(f"{_name(key)}: {why}", ExitCode.FAILED)
 
-    def _say(self, reasons: set[str]) -> None:
-        for reason in sorted(reasons - self._said):
-            sys.stderr.write(f"raftmq: waiting: {reason}\n")
-        self._said = reasons
+    def _reasons(self) -> dict[str, str]:
+        """Of moves that stand still, with a line for each."""
+        waits = [move.waits_for for move in self._listed.values()]
+        found = Counter(why for why in waits if why and not why.endswith(LIMIT))
+        found += self._not_in_sync
+        return {why: f"{counted(count, 'move')}: {why}" for why, count in found.items()}
+
+    def _say(self, reasons: Mapping[str, str]) -> None:
+        for reason in sorted(reasons.keys() - self._said):
+            sys.stderr.write(f"raftmq: waiting: {reasons[reason]}\n")
+        self._said |= reasons.keys()
 
     def _unfinished(self) -> str:
         names = ", ".join(map(_name, list(self._left)[:NAMED_MAX]))

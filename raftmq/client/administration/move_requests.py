@@ -168,7 +168,7 @@ async def find_moves(cluster: Cluster, *, deadline: float) -> FoundMoves:
         metadata = await all_metadata(cluster, deadline=deadline)
         controller = metadata.controller_id
         await know_addresses(cluster, {controller} - {ABSENT}, deadline=deadline)
-        # Another broker knows whom to ask, or says that it does not.
+        # Any broker answers, from what it knows, which may be older.
         asked = controller if controller in cluster.routes.addresses else broker_id
         found = FoundMoves([], metadata)
         names = found.names

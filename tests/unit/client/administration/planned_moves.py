@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from raftmq.errors import ErrorCode, NotController
+from raftmq.errors import ErrorCode
 from raftmq.rpc.reply import Reply
 from raftmq.wire.bodies import PartitionOutcome
 from raftmq.wire.messages.moves import (
@@ -32,6 +32,7 @@ class PlannedMoves:
     """Attributes:
     rows: by topic and partition, in the order in which they were planned.
     before: the replicas that a partition had when its move began.
+    known: by broker the rows that it knows, if its metadata are behind.
     page: moves of a page.
     steps: what happens before each of the next lists.
     """
@@ -40,6 +41,7 @@ class PlannedMoves:
         self._bureau = bureau
         self.rows: dict[tuple[str, int], MoveRow] = {}
         self.before: dict[tuple[str, int], tuple[int, ...]] = {}
+        self.known: dict[int, dict[tuple[str, int], MoveRow]] = {}
         self.page = 2
         self.steps: list[Callable[[], object]] = []
 
@@ -116,17 +118,16 @@ class PlannedMoves:
         return f"there is no broker {unknown[0]}" if unknown else ""
 
     def list(self, broker: Broker, body: ListMoves) -> Reply:
-        """Only the controller knows."""
-        if broker.broker_id != self._bureau.controller_id:
-            raise NotController(f"broker {broker.broker_id} is not the controller")
+        """Every broker answers, from its own metadata."""
         if self.steps:
             self.steps.pop(0)()
-        rows: list[Any] = sorted(self.rows.values(), key=lambda row: not row.is_under_way)
+        known = self.known.get(broker.broker_id, self.rows)
+        rows: list[Any] = sorted(known.values(), key=lambda row: not row.is_under_way)
         places = [(row.topic_id, row.partition) for row in rows]
         first = body.first
         # One whose first move has ended begins at the beginning.
-        known = first is not None and (first.topic_id, first.partition) in places
-        start = places.index((first.topic_id, first.partition)) if first and known else 0
+        is_there = first is not None and (first.topic_id, first.partition) in places
+        start = places.index((first.topic_id, first.partition)) if first and is_there else 0
         end = start + min(self.page, body.moves_max)
         following = MoveCursor(*places[end]) if end < len(rows) else None
         return Reply(ListMovesReply(tuple(rows[start:end]), len(rows), following))
