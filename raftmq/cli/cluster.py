@@ -177,7 +177,8 @@ def leaders(
     JSON: one object per line, for each move; none where nothing moves. It has topic, partition,
     replicas, target, adding (lists of broker ids), leader, is_under_way, waits_for, bytes_done,
     bytes_total, bytes_per_second, seconds_left (these two with --watch alone). What is not known is
-    null. With a cancel it has topic, partition, outcome (cancelled, not moving, failed) and error.
+    null. With a cancel it has topic, partition, outcome (cancelled, not moving, failed, unknown)
+    and error.
     """)
 )
 @click.option("--watch", is_flag=True, help="Look every second, until Ctrl-C.")

@@ -252,8 +252,8 @@ def alter(
     raftmq topic move orders 3 --to 2,4,5 --wait --timeout 3600
 
     JSON: one object per line, for each partition. It has name, partition, replicas, target (lists
-    of broker ids), outcome (planned, failed; with --wait: moved, failed) and error, which is null
-    where there is none.
+    of broker ids), outcome (planned, failed, unknown: it may be planned; with --wait: moved,
+    failed) and error, which is null where there is none.
     """)
 )
 @NAME

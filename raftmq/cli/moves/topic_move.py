@@ -7,6 +7,7 @@ move begins, the cluster.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.cli.clusters.connected import run_admin
@@ -112,13 +113,12 @@ async def _wait(admin: Admin, planned: Sequence[RequestedMove], *, as_json: bool
             sys.stdout.write(f"partition {one.partition} of topic {one.topic}: {outcome}{why}\n")
             sys.stdout.flush()
 
-    for one in planned:
-        if one.error is not None:
-            tell(one, "failed")
-    left = [one for one in planned if one.error is None]
-    if left:
-        await MoveWait(left, lambda one: tell(one, "moved")).run(admin)
-    return _exit_code(planned)
+    refused = [one for one in planned if _is_refused(one)]
+    for one in refused:
+        tell(one, "failed")
+    if left := [one for one in planned if not _is_refused(one)]:
+        await MoveWait(left, lambda one: tell(replace(one, error=None), "moved")).run(admin)
+    return _exit_code(refused)
 
 
 def _parse_brokers(text: str) -> tuple[int, ...]:
@@ -146,12 +146,17 @@ def _told(one: RequestedMove, *, is_dry: bool) -> str:
 
 def _outcome(one: RequestedMove, *, is_dry: bool = False) -> str:
     if one.error is not None:
-        return "failed"
+        return "failed" if _is_refused(one) else "unknown"
     return "not planned" if is_dry else "planned"
 
 
+def _is_refused(one: RequestedMove) -> bool:
+    """Otherwise it is planned, or may be."""
+    return one.error is not None and one.error.definite
+
+
 def _hint(planned: Sequence[RequestedMove]) -> None:
-    if any(one.error is None for one in planned):
+    if not all(map(_is_refused, planned)):
         sys.stdout.write(as_called("`raftmq cluster moves` shows how far they are\n"))
 
 

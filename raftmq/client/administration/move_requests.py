@@ -1,23 +1,26 @@
 """Requests about moves: changes of plans by any broker, and the list of moves by the controller.
 
-A change is sent again where an answer is lost: the same plan takes the place of itself. What a list
-says is put beside the metadata of all topics, which know moves by topic ids and nothing of plans.
+A change whose outcome is not known is asked for again, for each partition by itself: the same plan
+takes the place of itself, and what does not move any more is cancelled. What a list says is put
+beside the metadata of all topics, which know moves by topic ids and nothing of plans.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from raftmq.client.administration.questions import ask_any, know_addresses
+import anyio
+
+from raftmq.client.administration.questions import know_addresses
 from raftmq.client.administration.replica_choice import Brokers, Placed
 from raftmq.client.administration.topics import all_metadata
-from raftmq.client.routing.attempts import RepeatEffect
+from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
 from raftmq.client.routing.routes import no_topic
 from raftmq.errors import (
     ErrorCode,
     NotController,
+    OutcomeUnknown,
     RaftmqError,
     ServerError,
     UnknownTopicOrPartition,
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.moves import (
         ListMovesReply,
         MoveCursor,
-        MovePartitionsReply,
         MoveRow,
         WantedMove,
     )
@@ -73,9 +75,7 @@ def id_of(topic: TopicMetadata) -> bytes:
 async def ask_changes(
     cluster: Cluster, wanted: Sequence[WantedMove], *, deadline: float
 ) -> dict[Place, RaftmqError]:
-    """The errors of those partitions that were refused. May be sent twice: the same plan takes the
-    place of itself.
-    """
+    """The errors of those partitions that were refused, or whose outcome is not known."""
     errors: dict[Place, RaftmqError] = {}
     for start in range(0, len(wanted), PARTITIONS_MAX):
         portion = tuple(wanted[start : start + PARTITIONS_MAX])
@@ -92,35 +92,82 @@ async def ask_changes(
 async def _ask_portion(
     cluster: Cluster, wanted: tuple[WantedMove, ...], *, deadline: float
 ) -> dict[Place, RaftmqError]:
-    asked = {(one.topic_id, one.partition) for one in wanted}
+    changes = _Changes(wanted)
 
-    def read(reply: MovePartitionsReply) -> dict[Place, RaftmqError]:
-        # a faulty broker: its answer proves nothing
-        if {(one.topic_id, one.partition) for one in reply.partitions} != asked:
+    async def attempt(broker_id: int) -> None:
+        timeout_ms = milliseconds_left(deadline, now=anyio.current_time())
+        body = MovePartitions(tuple(changes.left.values()), timeout_ms)
+        try:
+            answer = await cluster.ask(broker_id, body, deadline=deadline)
+            changes.settle(answer.body.partitions)
+        except RaftmqError as error:
+            if not error.definite:
+                changes.doubted.update(changes.left)
+            raise
+        changes.check()
+
+    try:
+        await cluster.at_any(attempt, deadline=deadline, repeats=RepeatEffect.ACCEPTED)
+    except RaftmqError as error:
+        if len(changes.left) == len(wanted):
+            raise
+        return changes.errors | dict.fromkeys(changes.left, error)
+    return changes.errors
+
+
+class _Changes:
+    """Of one request, over all of its attempts.
+
+    Attributes:
+        left: what is to be asked for again.
+        doubted: what an earlier attempt may have carried out, or may yet.
+        errors: of those that were refused.
+    """
+
+    def __init__(self, wanted: Iterable[WantedMove]) -> None:
+        self.left: dict[Place, WantedMove] = {(one.topic_id, one.partition): one for one in wanted}
+        self.doubted: set[Place] = set()
+        self.errors: dict[Place, RaftmqError] = {}
+        self._last: list[RaftmqError] = []  # of the last attempt, that settle nothing
+
+    def settle(self, outcomes: Iterable[PartitionOutcome]) -> None:
+        """
+        Raises:
+            ServerError: the broker is faulty, its answer proves nothing.
+        """
+        told = {(one.topic_id, one.partition): one for one in outcomes}
+        if told.keys() != self.left.keys():
             raise ServerError("a broker answered MovePartitions for other partitions")
-        errors = _errors_of(reply.partitions)
-        # The broker did not reach the controller for any partition: retry the whole request. Or the
-        # feature level is too low.
-        for error in errors.values():
-            if len(errors) == len(asked) and isinstance(error, NotController | UnsupportedVersion):
-                raise error
-        return errors
+        self._last = []
+        for place, one in told.items():
+            if one.error == ErrorCode.NONE:
+                del self.left[place]
+            else:
+                self._on_error(place, error_for(one.error, one.message))
 
-    return await ask_any(
-        cluster,
-        partial(MovePartitions, wanted),
-        read,
-        deadline=deadline,
-        repeats=RepeatEffect.ACCEPTED,
-    )
+    def _on_error(self, place: Place, error: RaftmqError) -> None:
+        is_still = error.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS  # there is no class for it
+        is_definite = error.definite or is_still
+        # The controller was not reached, or the feature level is too low, for all that are left.
+        if not is_definite or isinstance(error, NotController | UnsupportedVersion):
+            self._last.append(error)
+            if not is_definite:
+                self.doubted.add(place)
+            return
+        del self.left[place]
+        if place not in self.doubted:
+            self.errors[place] = error
+        elif not is_still:  # otherwise an earlier attempt has cancelled it
+            # That this attempt was refused says nothing of the ones before.
+            self.errors[place] = OutcomeUnknown(f"it may have been carried out: {error}")
 
-
-def _errors_of(outcomes: Iterable[PartitionOutcome]) -> dict[Place, RaftmqError]:
-    return {
-        (one.topic_id, one.partition): error_for(one.error, one.message)
-        for one in outcomes
-        if one.error != ErrorCode.NONE
-    }
+    def check(self) -> None:
+        """
+        Raises:
+            RaftmqError: an error of what has to be asked for again, an indefinite one if there is.
+        """
+        if self._last:
+            raise min(self._last, key=lambda error: error.definite)
 
 
 # -- Lists ----------------------------------------------------------------------------------------

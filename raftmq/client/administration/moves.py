@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.metadata import PartitionMetadata, TopicMetadata
     from raftmq.wire.messages.moves import MoveRow
 
-CancelOutcome: TypeAlias = Literal["cancelled", "not moving", "failed"]
+CancelOutcome: TypeAlias = Literal["cancelled", "not moving", "failed", "unknown"]
 
 
 # -- Results --------------------------------------------------------------------------------------
@@ -52,7 +52,8 @@ class RequestedMove:
     Attributes:
         replicas: broker ids, as they are when it is asked for, the preferred leader first.
         target: those that it is to have.
-        error: why nothing was planned, if it is definite; None: it is planned.
+        error: why nothing was planned; an indefinite one: it may be planned, or soon be; None: it
+            is planned.
     """
 
     topic: str
@@ -65,7 +66,7 @@ class RequestedMove:
 @dataclass(frozen=True, slots=True)
 class CancelledMove:
     """The outcome of a cancel for one partition. "not moving": there is no move of it, or none any
-    more; `error`: why it failed.
+    more; "unknown": it may be cancelled, or soon be; `error`: why it failed, or is not known.
     """
 
     topic: str
@@ -267,7 +268,8 @@ def _cancelled(topic: str, partition: int, error: RaftmqError | None) -> Cancell
         return CancelledMove(topic, partition, "cancelled")
     if error.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
         return CancelledMove(topic, partition, "not moving")
-    return CancelledMove(topic, partition, "failed", error.at(topic, partition))
+    outcome: CancelOutcome = "failed" if error.definite else "unknown"
+    return CancelledMove(topic, partition, outcome, error.at(topic, partition))
 
 
 # -- Progress --------------------------------------------------------------------------------------

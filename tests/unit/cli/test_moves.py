@@ -18,6 +18,7 @@ from raftmq.cli.moves.move_wait import CopyRates, seconds_left
 from raftmq.client.administration.moves import PartitionMove
 from raftmq.errors import ErrorCode, RequestTimedOut
 from raftmq.wire.messages.moves import ListMoves, MovePartitions
+from tests.unit.client.administration.planned_moves import UNCERTAIN
 from tests.unit.client.administration.served import serve_bureau
 from tests.unit.metadata.test_controller_moves import Cluster, hosting, planned, waits
 
@@ -211,6 +212,25 @@ def test_waiting_for_what_is_refused(here: Here) -> None:
     )
     result = here.run("topic move u 0 --to 9 --wait")
     assert (result.exit_code, result.stdout.count("failed")) == (1, 1)
+
+
+def test_waiting_for_what_is_uncertain(here: Here) -> None:
+    """It is asked for again. What stays uncertain is told so, and waited for as the others are."""
+    here.bureau.errors = [UNCERTAIN]
+    steps(here, partial(here.moves.finish, "u", 0))
+    result = here.run("topic move u 0 --to 3,1 --wait")
+    assert (result.exit_code, result.stdout) == (0, "partition 0 of topic u: moved\n")
+    doubt = [ErrorCode.NONE, UNCERTAIN, ErrorCode.INVALID_UPDATE_VERSION]
+    here.bureau.errors = [*doubt]
+    rows = here.rows("topic move u 0 1 --to 2,1")
+    assert [row["outcome"] for row in rows] == ["planned", "unknown"]
+    here.bureau.errors = [*doubt]
+    steps(here, partial(here.moves.finish, "u", 0), partial(here.moves.finish, "u", 1))
+    result = here.run("topic move u 0 1 --to 1,3 --wait")
+    assert (result.exit_code, result.stdout.count(": moved\n")) == (0, 2)
+    here.bureau.errors = [UNCERTAIN] * 1000
+    result = here.run("topic move u 0 --to 2,1 --timeout 1")
+    assert (result.exit_code, "it may have been carried out" in result.stderr) == (5, True)
 
 
 def test_waiting_is_over(here: Here) -> None:

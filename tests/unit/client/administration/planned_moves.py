@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tests.unit.client.world import Broker
 
 REPLICAS_MAX = 16
+UNCERTAIN: Any = object()  # in place of an error: it is carried out, and nobody knows
 
 
 class PlannedMoves:
@@ -79,7 +80,10 @@ class PlannedMoves:
         errors = [error, *(self._bureau.next_error() for _ in body.partitions[1:])]
         told = []
         for one, refusal in zip(body.partitions, errors, strict=True):
-            code, why = (refusal, refusal.name) if refusal else self._change_one(one)
+            is_refused = refusal and refusal is not UNCERTAIN
+            code, why = (refusal, refusal.name) if is_refused else self._change_one(one)
+            if refusal is UNCERTAIN:
+                code, why = ErrorCode.REQUEST_TIMED_OUT, "the controller has changed"
             told.append(PartitionOutcome(one.topic_id, one.partition, code, why))
         return Reply(MovePartitionsReply(tuple(told)))
 

@@ -12,6 +12,8 @@ from raftmq.errors import (
     InvalidReplicationFactor,
     InvalidRequest,
     InvalidTopic,
+    InvalidUpdateVersion,
+    OutcomeUnknown,
     ServerError,
     UnknownTopicOrPartition,
     UnsupportedVersion,
@@ -25,6 +27,7 @@ from raftmq.wire.messages.moves import (
 )
 from raftmq.wire.messages.topics import DescribeLogs
 from tests.unit.client.administration.bureau import LOST, open_bureau
+from tests.unit.client.administration.planned_moves import UNCERTAIN
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -109,6 +112,38 @@ async def test_asked_again(autojump_clock: MockClock) -> None:
         assert bureau.count(MovePartitions) == 3
 
 
+async def test_what_is_uncertain_is_asked_for_again(autojump_clock: MockClock) -> None:
+    """And nothing else, whether it was carried out or not."""
+    async with open_bureau(fill) as (bureau, admin):
+        late = ErrorCode.REQUEST_TIMED_OUT
+        bureau.errors = [UNCERTAIN, ErrorCode.NONE, late, ErrorCode.NOT_CONTROLLER, UNCERTAIN]
+        planned = await admin.move_partitions({("u", number): [2] for number in range(3)})
+        assert [one.error for one in planned] == [None] * 3
+        asked = [
+            [one.partition for one in body.partitions] for body in bureau.asked(MovePartitions)
+        ]
+        assert asked == [[0, 1, 2], [0, 2], [0, 2]]
+        assert sorted(bureau.moves.rows) == [("u", 0), ("u", 1), ("u", 2)]
+
+
+async def test_what_stays_uncertain(autojump_clock: MockClock) -> None:
+    """Of all: the call fails. Of some: these have an indefinite error; also where it is refused
+    when it is asked for again."""
+    async with open_bureau(fill) as (bureau, admin):
+        bureau.errors = [UNCERTAIN] * 1000
+        with pytest.raises(OutcomeUnknown, match="the controller has changed"):
+            await admin.move_partitions({("u", 0): [2], ("u", 1): [1]})
+        bureau.errors = [ErrorCode.NONE, *[UNCERTAIN] * 1000]
+        first, second = await admin.move_partitions({("u", 0): [2], ("u", 1): [1]})
+        assert (first.error, type(second.error)) == (None, OutcomeUnknown)
+        refused = ErrorCode.INVALID_UPDATE_VERSION
+        bureau.errors = [refused, UNCERTAIN, refused]
+        first, second = await admin.move_partitions({("u", 0): [1], ("u", 1): [2]})
+        assert isinstance(first.error, InvalidUpdateVersion)
+        assert isinstance(second.error, OutcomeUnknown)
+        assert "INVALID_UPDATE_VERSION" in str(second.error)
+
+
 async def test_a_cluster_of_an_older_version(autojump_clock: MockClock) -> None:
     """The feature level is too low; or a broker does not know the requests. Definite."""
     async with open_bureau(fill) as (bureau, admin):
@@ -154,6 +189,21 @@ async def test_moves_are_taken_back(autojump_clock: MockClock) -> None:
             (0, "cancelled", None), (1, "cancelled", None), (2, "not moving", None),
         ]  # fmt: skip
         assert (bureau.moves.rows, bureau.replicas["u", 1][0]) == ({}, (2, 1))
+
+
+async def test_uncertain_cancels(autojump_clock: MockClock) -> None:
+    """What does not move any more was cancelled, after a lost answer, too."""
+    async with open_bureau(fill) as (bureau, admin):
+        places = [("u", 0), ("u", 1)]
+        for errors in ([UNCERTAIN, ErrorCode.NONE], [LOST]):
+            await admin.move_partitions({place: [2] for place in places})
+            bureau.errors = errors
+            told = await admin.cancel_moves(places)
+            assert [one.outcome for one in told] == ["cancelled", "cancelled"]
+            assert bureau.moves.rows == {}
+        bureau.errors = [ErrorCode.NONE, *[UNCERTAIN] * 1000]
+        told = await admin.cancel_moves([("u", 2), ("u", 0)])
+        assert [one.outcome for one in told] == ["not moving", "unknown"]
 
 
 async def test_all_moves_are_taken_back(autojump_clock: MockClock) -> None:
