@@ -20,7 +20,7 @@ from raftmq.client.administration.move_requests import (
     find_topics,
     id_of,
 )
-from raftmq.client.administration.replica_choice import choose_replicas
+from raftmq.client.administration.replica_choice import absence_warning, choose_replicas
 from raftmq.client.administration.sizes import gather_logs
 from raftmq.client.routing.routes import no_topic
 from raftmq.errors import ErrorCode, UnknownTopicOrPartition
@@ -108,7 +108,8 @@ class ReplicationChange:
 
     Attributes:
         moves: of the partitions that do not have, and are not about to have, so many replicas.
-        warning: what one broker that is down will do to the topic, as in `CreatedTopic`.
+        warning: which brokers are down, without which a move cannot finish; and what one broker
+            that is down will do to the topic, as in `CreatedTopic`. Empty: nothing.
     """
 
     topic: str
@@ -231,12 +232,17 @@ class MoveCalls:
         there = {one.name: one for one in found.metadata.topics}.get(topic)
         if there is None or there.topic_id is None:
             raise UnknownTopicOrPartition(no_topic(topic))
-        chosen = choose_replicas(found.placed(there), replication_factor, found.brokers(details))
+        brokers = found.brokers(details)
+        chosen = choose_replicas(found.placed(there), replication_factor, brokers)
         wanted = {(topic, number): replicas for number, replicas in chosen.items()}
         planned = await _plan(
             self._cluster, {topic: there}, wanted, is_dry=dry_run, deadline=deadline
         )
-        warning = replication_warning(replication_factor, there.min_insync_replicas)
+        warnings = (
+            absence_warning(chosen.values(), brokers),
+            replication_warning(replication_factor, there.min_insync_replicas),
+        )
+        warning = "; ".join(filter(None, warnings))
         return ReplicationChange(topic, replication_factor, planned, warning)
 
     def _deadline(self) -> float:

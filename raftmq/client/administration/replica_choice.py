@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.errors import InvalidReplicationFactor
+from raftmq.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -52,6 +53,15 @@ def choose_replicas(
     choice = _Choice(partitions, brokers)
     chosen = ((one, choice.resize(one, replication_factor)) for one in partitions)
     return {one.partition: replicas for one, replicas in chosen if replicas != one.replicas}
+
+
+def absence_warning(targets: Iterable[tuple[int, ...]], brokers: Brokers) -> str:
+    """A warning if moves to these replicas cannot finish, as brokers are down, else ""."""
+    absent = Counter(one for target in targets for one in target if one not in brokers.active)
+    return "; ".join(
+        f"broker {one} is down: {counted(count, 'move')} cannot finish before it is back"
+        for one, count in sorted(absent.items())
+    )
 
 
 class _Choice:

@@ -6,7 +6,12 @@ from collections import Counter
 
 import pytest
 
-from raftmq.client.administration.replica_choice import Brokers, Placed, choose_replicas
+from raftmq.client.administration.replica_choice import (
+    Brokers,
+    Placed,
+    absence_warning,
+    choose_replicas,
+)
 from raftmq.errors import InvalidReplicationFactor
 
 RACKS = {1: "a", 2: "a", 3: "b", 4: "c"}
@@ -52,6 +57,16 @@ def test_brokers_that_are_down_get_none() -> None:
         chosen(placed(1), 3, among)
     with pytest.raises(InvalidReplicationFactor, match="none"):
         chosen(placed(1), 2, Brokers({}, (), {}))
+
+
+def test_brokers_that_are_down_are_told() -> None:
+    """Where a move to them, or one that keeps them, waits for them."""
+    among = Brokers({}, (1, 2), {})
+    assert absence_warning([(1, 2)], among) == ""
+    assert absence_warning([(4, 1), (3, 1), (1, 3)], among) == (
+        "broker 3 is down: 2 moves cannot finish before it is back;"
+        " broker 4 is down: 1 move cannot finish before it is back"
+    )
 
 
 @pytest.mark.parametrize(
