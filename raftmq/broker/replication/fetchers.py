@@ -56,8 +56,8 @@ class Fetchers:
         self._copy_lane = CopyLane(copy_budget, self._on_over)
         self._by_leader: dict[tuple[int, bool], LeaderFetcher] = {}  # the usual, and copy lanes
         self._by_key: dict[PartitionKey, LeaderFetcher] = {}
-        # Leader and leader epoch in which each partition was last served by a usual fetcher; kept
-        # when it leaves this broker, as it may come back in the same epoch, until its topic goes.
+        # Leader and leader epoch in which each partition was last served by a usual fetcher, until
+        # it leaves this broker: it can only come back in a later epoch.
         self._usual_in: dict[PartitionKey, tuple[int, int]] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -87,9 +87,9 @@ class Fetchers:
         self._by_key[key] = fetcher
         fetcher.follow(key, replica)
 
-    def unfollow(self, key: PartitionKey, *, is_deleted: bool = False) -> None:
-        """`is_deleted`: with its topic, and does not come back."""
-        if is_deleted:
+    def unfollow(self, key: PartitionKey, *, is_let_go: bool = False) -> None:
+        """`is_let_go`: it leaves this broker."""
+        if is_let_go:
             self._usual_in.pop(key, None)
         fetcher = self._by_key.pop(key, None)
         if fetcher is not None:

@@ -488,8 +488,7 @@ class Replicas:
         return replica
 
     async def _let_go(self, key: PartitionKey) -> None:
-        is_deleted = key.topic_id not in self._acted_upon.topics
-        self._following.unfollow(key, is_deleted=is_deleted)
+        self._following.unfollow(key, is_let_go=True)
         replica = self._replicas.get(key)
         if replica is not None:  # a leader may be proposing, a follower fetching
             # Stays in `_replicas` until closed: closing may still propose a change of the ISR.

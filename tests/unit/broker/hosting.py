@@ -58,6 +58,7 @@ class Followed:
         self.replicas: dict[PartitionKey, Replica] = {}
         self.added: set[PartitionKey] = set()
         self.held: list[PartitionKey] = []
+        self.let_go: list[PartitionKey] = []
 
     def follow(self, key: PartitionKey, replica: Replica, *, is_added: bool = False) -> None:
         self.replicas[key] = replica
@@ -65,9 +66,11 @@ class Followed:
         if is_added:
             self.added.add(key)
 
-    def unfollow(self, key: PartitionKey, *, is_deleted: bool = False) -> None:
+    def unfollow(self, key: PartitionKey, *, is_let_go: bool = False) -> None:
         self.replicas.pop(key, None)
         self.added.discard(key)
+        if is_let_go:
+            self.let_go.append(key)
 
     def on_held(self, key: PartitionKey) -> None:
         self.held.append(key)

@@ -339,6 +339,17 @@ async def test_who_was_counted_stays(autojump_clock: MockClock) -> None:
         assert found.asked[1] == 2
 
 
+async def test_who_leaves_this_broker_is_forgotten(autojump_clock: MockClock) -> None:
+    """It comes back in a later epoch, and copies."""
+    async with lanes() as found:
+        await found.answer_copy(1)
+        found.fetchers.unfollow(KEY, is_let_go=True)
+        assert found.fetchers._usual_in == {}
+        await found.copying.answer(1, reply())
+        await found.lead(1, is_added=True)
+        assert found.asked == (1, 2)
+
+
 async def test_another_epoch_begins_in_the_same_lane(autojump_clock: MockClock) -> None:
     """The answer to the request of the epoch before is dropped."""
     async with lanes() as found:

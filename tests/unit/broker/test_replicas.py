@@ -148,7 +148,7 @@ async def test_followers_are_handed_over(files: SimulatedFiles, autojump_clock: 
 async def test_who_is_added_is_handed_over_as_such(
     files: SimulatedFiles, autojump_clock: MockClock
 ) -> None:
-    """Until it is in sync, even if others are still added.
+    """Until it is in sync, even if others are still added; then it is taken back, and let go.
 
     A10.2.
     """
@@ -175,6 +175,11 @@ async def test_who_is_added_is_handed_over_as_such(
         assert state_of(node).adding == (1, 3)
         assert node.followed.added == set()
         assert key in node.followed.replicas
+        assert node.followed.let_go == []
+        back = ReassignPartition(*key, state_of(node).partition_epoch, None)
+        assert isinstance(await cluster.leader.propose(back), Done)
+        await settle()
+        assert node.followed.let_go == [key]
 
 
 async def test_min_isr_changes_with_its_config(
