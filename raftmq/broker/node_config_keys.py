@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raftmq.broker.groups.phases import OFFSETS_RETENTION_MS, GroupSettings
+from raftmq.broker.replication.copy_budget import RATE_MIN
 from raftmq.errors import InvalidConfig
 from raftmq.metadata.apply.limits import MEMBERS_MAX
 from raftmq.metadata.clocks import DIFFERENCE_MS_MAX
@@ -57,6 +58,7 @@ class NodeKey(NamedTuple):
     maximum: of a number, or of the characters of a text.
     default: the value if the key is left out, as text; "" for a required key.
     minimum: of a number.
+    or_zero: 0 is accepted, too.
     choices: the words that are accepted, of a choice.
     """
 
@@ -66,13 +68,15 @@ class NodeKey(NamedTuple):
     maximum: int = 0
     default: str = ""
     minimum: int = 0
+    or_zero: bool = False
     choices: tuple[str, ...] = ()
 
     @property
     def allowed(self) -> str:
         """The values that are accepted, in words."""
         if self.kind is Kind.NUMBER:
-            return f"a whole number from {self.minimum} to {self.maximum}"
+            zero = "0, or " if self.or_zero else ""
+            return f"{zero}a whole number from {self.minimum} to {self.maximum}"
         if self.kind is Kind.TEXT:
             return f"a text of 1 to {self.maximum} printable characters"
         if self.kind is Kind.NAME:
@@ -222,6 +226,8 @@ REASSIGNMENT_RATE = NodeKey(
     " Replicas in sync, and the acknowledgements that wait for them, are not slowed down by it.",
     REASSIGNMENT_BYTES_MOST,
     default=str(REASSIGNMENT_BYTES_PER_SECOND),
+    minimum=RATE_MIN,
+    or_zero=True,
 )
 CONNECTIONS_MAX = NodeKey(
     "limits.connections_max",
@@ -334,7 +340,8 @@ def _number(key: NodeKey, value: object) -> int:
     # bool is a subclass of int: `id = true` must not become 1.
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"expected {key.allowed}")
-    if not key.minimum <= value <= key.maximum:
+    is_zero = value == 0 and key.or_zero
+    if not (is_zero or key.minimum <= value <= key.maximum):
         raise ValueError(f"expected {key.allowed}")
     return value
 

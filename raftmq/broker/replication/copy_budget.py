@@ -12,11 +12,14 @@ CHUNK_SECONDS = 0.1  # of the rate, in one request: several lanes have their tur
 # Less would be a round trip for each batch of a usual producer.
 CHUNK_BYTES_MIN = 64 << 10
 CHUNK_BYTES_MAX = 2 << 20  # appended in one step, which holds up other tasks (decision 0016)
+# Of what is allowed: at a lower one, a lane waits for long for turns that others do not use.
+RATE_MIN = int(CHUNK_BYTES_MIN / CHUNK_SECONDS)
 
 
 class CopyBudget:
     """Within any `seconds` lanes get `seconds` times the rate and two chunks at most, and what a
-    first batch that is larger than a chunk has beyond it: the turns after it come later.
+    first batch that is larger than a chunk has beyond it: the turns after it come later. A lane
+    waits for what was fetched before, and for one chunk of each other lane that has its turn.
 
     Attributes:
         chunk_bytes: how much one request may ask for.

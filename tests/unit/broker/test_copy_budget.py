@@ -10,7 +10,13 @@ from random import Random
 
 import pytest
 
-from raftmq.broker.replication.copy_budget import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CopyBudget
+from raftmq.broker.replication.copy_budget import (
+    CHUNK_BYTES_MAX,
+    CHUNK_BYTES_MIN,
+    CHUNK_SECONDS,
+    RATE_MIN,
+    CopyBudget,
+)
 
 MB = 1_000_000
 
@@ -85,3 +91,31 @@ def test_lanes_share_the_rate(seed: int) -> None:
             assert total <= rate * (until - since) + (2 + lanes) * chunk + 1
     turns = [sum(1 for _, lane, _ in got if lane == one) for one in range(lanes)]
     assert max(turns) - min(turns) <= math.ceil(0.3 * max(turns))
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_lane_waits_for_what_was_fetched(seed: int) -> None:
+    """And for a chunk of each lane that has its turn, whatever becomes of these turns: nothing is
+    fetched, or much, at once or late."""
+    random = Random(seed)
+    rate, lanes = random.choice((RATE_MIN, MB, 50 * MB)), random.randint(1, 6)
+    budget = CopyBudget(rate)
+    lengths = [random.choice((0, 200, budget.chunk_bytes, 8 * budget.chunk_bytes)) for _ in "123"]
+    asking: list[tuple[float, int]] = [(random.random(), lane) for lane in range(lanes)]
+    settling: list[tuple[float, int, int]] = []
+    owed, then = 0.0, 0.0  # seconds that were fetched in advance, at that time
+    for _ in range(2000):
+        is_asking = not settling or (asking and min(asking)[0] <= min(settling)[0])
+        now = min(asking)[0] if is_asking else min(settling)[0]
+        owed, then = max(0.0, owed - (now - then)), now
+        if is_asking:
+            _, lane = asking.pop(asking.index(min(asking)))
+            at = budget.take_turn(now)
+            assert at - now <= owed + lanes * CHUNK_SECONDS + 1e-6
+            answered = max(at, now) + random.choice((0.001, 0.05, 2.0))
+            settling.append((answered, lane, random.choice(lengths)))
+        else:
+            _, lane, length = settling.pop(settling.index(min(settling)))
+            budget.settle(length)
+            owed += length / rate
+            asking.append((now + random.choice((0.0, 0.01, 3.0)), lane))

@@ -87,7 +87,7 @@ def test_how_long_transactions_may_be_open(tmp_path: Path) -> None:
 
 
 def test_how_fast_replicas_are_copied(tmp_path: Path) -> None:
-    """50 MB/s, unless something else is said; 0 is no limit.
+    """50 MB/s, unless something else is said; 0 is no limit, and a little is refused.
 
     A10.2.
     """
@@ -95,10 +95,12 @@ def test_how_fast_replicas_are_copied(tmp_path: Path) -> None:
     assert plain.reassignment_bytes_per_second == 50_000_000
     text = GOOD + "\n[reassignment]\nbytes_per_second = 0\n"
     assert load_settings(write(tmp_path / "said.toml", text)).reassignment_bytes_per_second == 0
-    for value in ("-1", '"50 MB"', "2.5"):
+    slow = text.replace("= 0", "= 655360")
+    assert load_settings(write(tmp_path / "slow.toml", slow)).reassignment_bytes_per_second > 0
+    for value in ("-1", "1", "655359", '"50 MB"', "2.5"):
         [problem] = problems_of(text.replace("= 0", f"= {value}"), tmp_path)
         assert problem.startswith("reassignment.bytes_per_second = ")
-        assert "expected a whole number from 0 to" in problem
+        assert "expected 0, or a whole number from 655360 to" in problem
 
 
 def test_how_far_apart_clocks_may_be(tmp_path: Path) -> None:
