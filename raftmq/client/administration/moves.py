@@ -161,7 +161,8 @@ class MoveCalls:
         self, partitions: Collection[TopicPartition] | None = None
     ) -> tuple[CancelledMove, ...]:
         """Take back moves that wait or are under way: the partitions keep the replicas that they
-        had before.
+        had before. One under way is refused while that would leave no replica in sync, as when the
+        brokers that had the partition are down.
 
         Args:
             partitions: by topic and number. None: all that wait or are under way.
