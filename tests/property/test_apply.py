@@ -112,8 +112,8 @@ class World:
         for broker_id in range(BROKERS):
             self.register(broker_id, lost="whole")
             self.unfence(broker_id)
-        for level in range(self.image.feature_level, SUPPORTED_LEVEL):
-            self.say(SetFeatureLevel(level, level + 1))
+        while self.image.feature_level < SUPPORTED_LEVEL - 1:
+            self.raise_level()
         for topic_id, configs in zip(TOPICS, CONFIGS, strict=True):
             name = topic_id.decode().split()[0]
             assignments = ((0, 1, 2), (2, 3), (4,), (3, 4, 0))
@@ -196,7 +196,7 @@ class World:
         """Strict min ISR: with fewer in sync nothing is committed."""
         configs = self.image.topics[key.topic_id].configs
         min_isr = parse_topic_config(configs).min_insync_replicas
-        if len(state.isr) < min_isr_of(state, min_isr):
+        if len(state.isr) < min_isr_of(state, min_isr, self.image.feature_level):
             return
         held = self.log(key, state.leader)
         for broker_id in state.isr:
@@ -363,6 +363,11 @@ class World:
         key = self.random.choice([*sorted(self.image.moves), *sorted(self.image.moving)] or [key])
         self.say(CancelMove(*key))
 
+    def raise_level(self) -> None:
+        level = self.image.feature_level
+        if level < SUPPORTED_LEVEL:
+            self.say(SetFeatureLevel(level, level + 1))
+
     def elect(self) -> None:
         key, _ = self.some_partition()
         is_desperate = self.random.random() < 0.1
@@ -380,7 +385,7 @@ class World:
     def step(self) -> None:
         faults = (self.come_back, self.fence, self.stop, self.find_damage, self.fail_to_write)
         moves = (self.move, self.plan_move, self.start_moves, self.cancel_move)
-        wishes = (*moves, self.elect, self.configure, self.trim, self.trim)
+        wishes = (*moves, self.elect, self.configure, self.raise_level, self.trim, self.trim)
         often = (self.work, self.work, self.propose, self.attend)
         self.random.choice((*often, *often, *often, *faults, *wishes))()
 

@@ -90,7 +90,7 @@ def alter_partition(draft: Draft, command: AlterPartition) -> AnyResult:
         return problem
     rules = rules_of(draft, command.topic_id)
     members = {member.broker_id for member in command.isr}
-    proposed = with_isr(before, members, rules.min_isr)
+    proposed = with_isr(before, members, rules)
     proposed = replace(proposed, recovery_state=command.recovery_state)
     return _altered(_put(draft, key, _moved(proposed, rules), rules))
 
@@ -333,9 +333,7 @@ def _moved(partition: PartitionState, rules: Rules) -> PartitionState:
 def _on_its_replicas(partition: PartitionState, rules: Rules) -> PartitionState:
     """Remove dropped replicas from ISR, eligible replicas and last known leader."""
     last_known = tuple(b for b in partition.last_known_eligible if b in partition.replicas)
-    return with_isr(
-        replace(partition, last_known_eligible=last_known), partition.isr, rules.min_isr
-    )
+    return with_isr(replace(partition, last_known_eligible=last_known), partition.isr, rules)
 
 
 def _but(brokers: tuple[int, ...], excluded: Collection[int]) -> tuple[int, ...]:
