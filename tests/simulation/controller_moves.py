@@ -50,7 +50,7 @@ class MovesJudge:
         assert plan.replicas == command.replicas, f"{key}: {command} is not planned"
         copies = self._copies(image)
         own = copies.pop(key, [])
-        adding = set(plan.replicas) - set(partition.original)
+        adding = set(plan.replicas) - set(partition.original) - set(partition.isr)
         if adding:
             assert image.is_unfenced(partition.leader), f"{key} begins, and nobody leads"
             assert all(map(image.is_active, adding)), f"{key} begins, and {adding} are not there"
@@ -59,18 +59,18 @@ class MovesJudge:
         self.waited += len(image.moves) > len(self._starting)
 
     def _copies(self, image: MetadataImage) -> dict[PartitionId, list[int]]:
-        """Brokers that copy, by partition: those in the image, and those that are proposed."""
-        adding = {key: tuple(brokers) for key, brokers in image.moving.items()}
-        for key, command in self._starting.items():
-            plan = image.moves.get(key)
-            if plan is not None and plan.planned_at == command.planned_at:
-                original = image.partitions[key].original
-                adding[key] = tuple(b for b in plan.replicas if b not in original)
+        """Brokers that copy, by partition, as soon as all that is proposed has begun: they run, do
+        not have everything, and somebody has it and gives it.
+        """
         copies = {}
-        for key, brokers in adding.items():
-            active = [broker_id for broker_id in brokers if image.is_active(broker_id)]
-            if active and image.is_unfenced(image.partitions[key].leader):
-                copies[key] = active
+        for key, state in image.partitions.items():
+            plan, start = image.moves.get(key), self._starting.get(key)
+            begins = plan is not None and start is not None and plan.planned_at == start.planned_at
+            after = set(plan.replicas if begins and plan is not None else state.replicas)
+            brokers = {b for b in after - set(state.original) - set(state.isr) if _runs(image, b)}
+            leader = image.brokers.get(state.leader)
+            if brokers and leader is not None and not leader.fenced:
+                copies[key] = sorted(brokers)
         return copies
 
     def _check_limits(
@@ -142,6 +142,11 @@ class MovesJudge:
                     assert (command.topic_id, command.partition) == key, f"{key} lost its plan"
                 case _:
                     assert after.partitions[key].target == plan.replicas, f"{key} lost its plan"
+
+
+def _runs(image: MetadataImage, broker_id: int) -> bool:
+    broker = image.brokers[broker_id]
+    return not broker.fenced and not broker.in_controlled_shutdown
 
 
 def _check_kept(key: PartitionId, was: PartitionState, now: PartitionState) -> None:

@@ -111,7 +111,7 @@ _CASES: dict[Callable[[Patch], None], planting.Case] = {
     late_start_begins: _case(25, 62, 97),
     cancel_drops_the_last: _case(62, 93, 96),
     limits_count_plans: _case(1, 4, 8),
-    starts_in_flight_are_free: _case(1, 4, 8),
+    starts_in_flight_are_free: _case(71, 87),
 }
 BUGS = PlantedBugs(_world, _CASES)
 

@@ -256,8 +256,24 @@ def begin_reassignment(
 ) -> AnyResult:
     """Begin a reassignment, or replace one in progress: what that one was adding is dropped now.
 
-    Refused unless a replica that holds everything committed stays, and a leader, if there is or
-    could be one. A plan for `target` is carried out by this, and forgotten.
+    A plan for `target` is carried out by this, and forgotten.
+    """
+    begun = begun_reassignment(draft, key, before, target)
+    if isinstance(begun, Refused):
+        return begun
+    if begun is not before:  # equal states keep their epochs
+        draft.put_partition(key, begun)
+    plan = draft.plan(key)
+    if plan is not None and plan.replicas == target:
+        draft.forget_plan(key)
+    return Done()
+
+
+def begun_reassignment(
+    draft: Draft, key: PartitionId, before: PartitionState, target: tuple[int, ...]
+) -> PartitionState | Refused:
+    """Refused unless a replica that holds everything committed stays, and a leader, if there is or
+    could be one.
     """
     dropped = [b for b in before.adding if b not in target]
     holders = _holders(draft, key, before)
@@ -271,11 +287,7 @@ def begin_reassignment(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"none of the replicas but {dropped} is in sync and unfenced: wait for others",
         )
-    _put(draft, key, after, rules)
-    plan = draft.plan(key)
-    if plan is not None and plan.replicas == target:
-        draft.forget_plan(key)
-    return Done()
+    return concluded(before, after)
 
 
 def _holders(draft: Draft, key: PartitionId, partition: PartitionState) -> list[int]:
