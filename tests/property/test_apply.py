@@ -60,6 +60,7 @@ from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind, slot_of
 from raftmq.topic_config import parse_topic_config
 from tests.metadata_invariants import check, check_step
 from tests.unit.metadata.random_commands import TEXTS, RandomCommands
+from tests.unit.metadata.states import seen
 
 if TYPE_CHECKING:
     from raftmq.metadata.commands import AnyCommand, AnyResult, CommandId
@@ -108,6 +109,7 @@ class World:
         self.epoch_starts: dict[PartitionId, int] = {}
         self.leading_as: dict[PartitionId, int] = {}  # broker epoch under which it was elected
         self.records = self.incarnations = self.unclean = self.clean = self.started = 0
+        self.planned: list[PlanMove] = []
         self.disk_epochs: dict[int, int] = {}  # what each broker wrote down
         for broker_id in range(BROKERS):
             self.register(broker_id, lost="whole")
@@ -344,7 +346,9 @@ class World:
     def plan_move(self) -> None:
         key, _ = self.some_partition()
         target = tuple(self.random.sample(range(BROKERS), self.random.randint(1, 3)))
-        self.say(PlanMove(*key, target))
+        command = PlanMove(*key, target, *seen(self.image, key))
+        if not isinstance(self.say(command), Refused):
+            self.planned.append(command)
 
     def start_moves(self) -> None:
         """What a controller does without any limit; some of it comes twice, or too late."""
@@ -356,6 +360,13 @@ class World:
                     self.say(CancelMove(*key) if self.heads() else PlanMove(*key, (0, 1)))
                 result = self.say(start)
                 self.started += not isinstance(result, Refused)
+
+    def plan_late(self) -> None:
+        """Another copy of a plan that was made, maybe long ago: nothing changes."""
+        before = self.image
+        if self.planned:
+            self.say(self.random.choice(self.planned))
+            assert self.image.moves == before.moves, "it plans again what is over"
 
     def cancel_move(self) -> None:
         """Of a partition that moves, or is to, if there is one."""
@@ -384,7 +395,7 @@ class World:
 
     def step(self) -> None:
         faults = (self.come_back, self.fence, self.stop, self.find_damage, self.fail_to_write)
-        moves = (self.move, self.plan_move, self.start_moves, self.cancel_move)
+        moves = (self.move, self.plan_move, self.plan_late, self.start_moves, self.cancel_move)
         wishes = (*moves, self.elect, self.configure, self.raise_level, self.trim, self.trim)
         often = (self.work, self.work, self.propose, self.attend)
         self.random.choice((*often, *often, *often, *faults, *wishes))()

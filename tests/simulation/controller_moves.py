@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from raftmq.metadata.commands import (
+    NO_EPOCH,
     NO_VERSION,
     CancelMove,
     DeleteTopic,
@@ -18,6 +21,7 @@ from raftmq.metadata.commands import (
     ReassignPartition,
 )
 from raftmq.metadata.controller.moves import CLUSTER_MAX, INTO_BROKER_MAX, OUT_OF_LEADER_MAX
+from tests.unit.metadata.states import seen
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -104,9 +108,14 @@ class MovesJudge:
         if isinstance(command, ReassignPartition | CancelMove | PlanMove):
             key = PartitionId(command.topic_id, command.partition)
             was, now = before.partitions.get(key), after.partitions.get(key)
+            if isinstance(command, PlanMove | CancelMove):
+                _check_not_late(before, command, after)
             if was is not None and now is not None and was is not now:
-                assert not isinstance(command, PlanMove), f"{key} changes as it is planned"
-                self._check_start(before, command, after)
+                if isinstance(command, PlanMove):
+                    is_kept = replace(now, partition_epoch=was.partition_epoch) == was
+                    assert is_kept, f"{key} changes as it is planned"
+                else:
+                    self._check_start(before, command, after)
                 _check_kept(key, was, now)
         for key in before.moving:
             if key in after.partitions and key not in after.moving:
@@ -142,6 +151,17 @@ class MovesJudge:
                     assert (command.topic_id, command.partition) == key, f"{key} lost its plan"
                 case _:
                     assert after.partitions[key].target == plan.replicas, f"{key} lost its plan"
+
+
+def _check_not_late(
+    before: MetadataImage, command: PlanMove | CancelMove, after: MetadataImage
+) -> None:
+    """Who has seen another plan, or another state of the partition, changes nothing."""
+    key = PartitionId(command.topic_id, command.partition)
+    if key in before.partitions and command.epoch_seen != NO_EPOCH:
+        is_late = seen(before, key) != (command.plan_seen, command.epoch_seen)
+        is_same = (before.moves, before.partitions) == (after.moves, after.partitions)
+        assert is_same or not is_late, f"{key}: {command} comes late"
 
 
 def _runs(image: MetadataImage, broker_id: int) -> bool:

@@ -40,6 +40,7 @@ from tests.unit.metadata.states import (
     create,
     epoch_of,
     refusal,
+    seen,
     topic_id_of,
 )
 
@@ -186,7 +187,7 @@ def test_a_cancel_before_the_start() -> None:
     A10.2.
     """
     image = after(planned(here(), 3, 4), CANCEL)
-    assert (dict(image.moves), of(image)) == ({}, of(here()))
+    assert (dict(image.moves), of(image)) == ({}, replace(of(here()), partition_epoch=1))
     assert refusal(image, CANCEL).code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
@@ -217,6 +218,55 @@ def test_a_cancel_that_would_lose_records_is_refused_whole() -> None:
     image = altered(started(planned(here((0,)), 3, 4)), 0, 3)
     image = planned(gone(image, 0), 5)
     assert refusal(image, CANCEL).code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+# Late copies
+
+
+def as_seen(image: MetadataImage, *replicas: int) -> PlanMove:
+    return PlanMove(*KEY, replicas, *seen(image, KEY))
+
+
+def test_a_late_copy_of_a_plan_does_not_undo_a_cancel() -> None:
+    """It was made, and taken back before it began; or it had begun.
+
+    A10.2.
+    """
+    image = here()
+    plan = as_seen(image, 3, 4)
+    image = after(image, plan)
+    before_it_began = after(image, CancelMove(*KEY, *seen(image, KEY)))
+    image = started(image)
+    under_way = after(image, CancelMove(*KEY, *seen(image, KEY)))
+    for cancelled in (before_it_began, under_way):
+        assert of(cancelled).partition_epoch > plan.epoch_seen
+        assert refusal(cancelled, plan).code == ErrorCode.INVALID_UPDATE_VERSION
+        assert after(cancelled, as_seen(cancelled, 3, 4)).moves[KEY].replicas == (3, 4)
+
+
+def test_a_late_copy_of_a_cancel_does_not_undo_a_plan() -> None:
+    """A10.2."""
+    image = planned(here(), 3, 4)
+    cancel_it = CancelMove(*KEY, *seen(image, KEY))
+    image = planned(after(image, cancel_it), 3, 4)
+    assert refusal(image, cancel_it).code == ErrorCode.INVALID_UPDATE_VERSION
+    assert refusal(started(image), cancel_it).code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_a_late_copy_of_a_plan_does_not_replace_a_later_one() -> None:
+    """Nor what it was replaced by, the replicas that are there; a copy at once changes nothing.
+
+    A10.2.
+    """
+    image = here()
+    plan = as_seen(image, 3, 4)
+    image = after(image, plan)
+    same, result = apply_next(image, plan)
+    assert (result, same.moves) == (Done(), image.moves)
+    assert refusal(planned(image, 5), plan).code == ErrorCode.INVALID_UPDATE_VERSION
+    back = planned(image, 0, 1, 2)
+    assert refusal(back, plan).code == ErrorCode.INVALID_UPDATE_VERSION
+    assert apply_next(back, as_seen(image, 0, 1, 2))[1] == Done()
 
 
 # Min ISR meanwhile
