@@ -149,7 +149,8 @@ def _check_partition(key: PartitionId, partition: PartitionState) -> None:
 def _check_eligible(image: MetadataImage, key: PartitionId, partition: PartitionState) -> None:
     """Eligible replicas exist only below min ISR: at min ISR the leader commits without them."""
     configs = image.topics[key.topic_id].configs
-    min_isr = min_isr_of(partition, parse_topic_config(configs).min_insync_replicas)
+    configured = parse_topic_config(configs).min_insync_replicas
+    min_isr = min_isr_of(partition, configured, image.feature_level)
     assert not partition.eligible or len(partition.isr) < min_isr, f"{key}: eligible at min ISR"
 
 

@@ -27,7 +27,7 @@ from raftmq.metadata.commands import FORMAT_VERSION, Envelope, Refused, encode_c
 from raftmq.wire.bodies import clip_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from raftmq.broker.controller_link import ControllerLink
     from raftmq.metadata.commands import AnyCommand, AnyResult
@@ -200,13 +200,19 @@ def plan_each(
 
     Wishes with the same key are refused: their order would decide, and they have none.
     """
+    return list(each_planned(wishes, plan, key=key))
+
+
+def each_planned(
+    wishes: Sequence[Wish], plan: Callable[[Wish], Change], *, key: Callable[[Wish], object]
+) -> Iterator[Change | RaftmqError]:
+    """The same one by one, for thousands of wishes."""
     counts = Counter(map(key, wishes))
-    planned: list[Change | RaftmqError] = []
     for wish in wishes:
         try:
             if counts[key(wish)] > 1:  # two wishes for one topic have no order
                 raise InvalidRequest("named more than once in this request: name it once")
-            planned.append(plan(wish))
+            planned: Change | RaftmqError = plan(wish)
         except RaftmqError as error:  # one wish's refusal is its own outcome
-            planned.append(error)
-    return planned
+            planned = error
+        yield planned

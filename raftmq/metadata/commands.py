@@ -524,19 +524,26 @@ class JoinTransactions(Command, frozen=True, tag=29):
 class PlanMove(Command, frozen=True, tag=30):
     """Move a partition to `replicas`, the preferred leader first, when its turn comes: the
     controller starts it by ReassignPartition. Takes the place of an earlier plan.
+
+    Only if the partition is as the sender saw it, so that a late copy undoes nothing: in that epoch
+    (-1: any, and any plan), and with the plan of that version (-1: without one).
     """
 
     topic_id: bytes
     partition: int
     replicas: tuple[int, ...]
+    plan_seen: int = NO_VERSION
+    epoch_seen: int = NO_EPOCH
 
 
 class CancelMove(Command, frozen=True, tag=31):
     """Forget the plan, and end the reassignment in progress: the partition keeps the replicas that
-    it had before."""
+    it had before. `plan_seen`, `epoch_seen`: as in PlanMove."""
 
     topic_id: bytes
     partition: int
+    plan_seen: int = NO_VERSION
+    epoch_seen: int = NO_EPOCH
 
 
 AnyCommand: TypeAlias = (

@@ -6,7 +6,10 @@ min ISR; Kafka: PartitionChangeBuilder). Knows no image: facts about the cluster
 Invariants:
   1. While fewer than min ISR replicas are in sync nothing is committed. So a replica that leaves
      the ISR then holds all that is committed: it is eligible, and electing it is clean. This holds
-     only because leaders count the ISR committed here, never one that they have only proposed.
+     only because leaders count the ISR committed here, never one that they have only proposed,
+     and because min ISR changes only together with the partition epoch. Where it falls, nobody is
+     eligible any more who left before. Where it rises, nobody becomes so who left before: a leader
+     that counts by the old number needs each member that leaves after, and cannot drop it itself.
   2. Only `concluded` and `disabled` raise epochs: partition_epoch at each change, leader_epoch at
      each change of leader, each drop of a replica, and wherever a replica becomes unusable.
 """
@@ -17,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from raftmq.metadata.commands import NO_BROKER, Loss, RecoveryState
+from raftmq.metadata.commands import NO_BROKER, FeatureLevel, Loss, RecoveryState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -28,12 +31,14 @@ if TYPE_CHECKING:
 class Rules(NamedTuple):
     """What an election depends on besides the state of the partition.
 
-    An active broker is unfenced and not shutting down. `min_isr` is the configured number.
+    An active broker is unfenced and not shutting down. `min_isr` is the configured number, `level`
+    the feature level.
     """
 
     is_active: Callable[[int], bool]
     is_unfenced: Callable[[int], bool]
     min_isr: int
+    level: int
     is_unclean_allowed: bool = False
 
 
@@ -55,16 +60,22 @@ class Elected(NamedTuple):
 NOBODY = Elected(NO_BROKER, is_clean=True)
 
 
-def min_isr_of(partition: PartitionState, configured: int) -> int:
-    """The effective min ISR: no more than there are replicas (decision 0005)."""
-    return max(1, min(configured, len(partition.replicas)))
+def min_isr_of(partition: PartitionState, configured: int, level: int) -> int:
+    """The effective min ISR: no more than there are replicas (decision 0005). Of one that moves, no
+    more than before and after: those that it has only meanwhile may copy for hours.
+    """
+    counts = [len(partition.replicas)]
+    if level >= FeatureLevel.MOVES and partition.is_moving:
+        counts = [len(partition.original), len(partition.target)]
+    return max(1, min(configured, *counts))
 
 
 def elect(partition: PartitionState, rules: Rules) -> Elected:
     """The replica that should lead now; the present leader, if it may continue.
 
     1. A member of the ISR. 2. An eligible replica. 3. The last leader, if ISR and eligible
-    replicas are empty. 4. Any unfenced replica, where unclean election is allowed.
+    replicas are empty. 4. Any unfenced replica, where unclean election is allowed; those that a
+    move adds come last, as they may have copied nothing yet.
     In 1 and 2 an active broker is preferred to one that is shutting down. An ISR of fenced or
     stopping brokers does not block 2: an eligible replica lacks nothing committed.
     """
@@ -82,10 +93,13 @@ def elect(partition: PartitionState, rules: Rules) -> Elected:
         return Elected(last_known[0], is_clean=False)
     # The topic allows to lose committed records rather than to stay without a leader.
     if rules.is_unclean_allowed:
-        for may_lead in (rules.is_active, rules.is_unfenced):
-            broker_id = _first(partition, partition.replicas, may_lead)
-            if broker_id != NO_BROKER:
-                return Elected(broker_id, is_clean=False)
+        knows_moves = rules.level >= FeatureLevel.MOVES
+        groups = (partition.original, partition.adding) if knows_moves else (partition.replicas,)
+        for candidates in groups:
+            for may_lead in (rules.is_active, rules.is_unfenced):
+                broker_id = _first(partition, candidates, may_lead)
+                if broker_id != NO_BROKER:
+                    return Elected(broker_id, is_clean=False)
     return NOBODY
 
 
@@ -109,7 +123,7 @@ def review(
     # A revoked one has left already.
     if broker_id in isr and _must_leave(revoked, broker_id, rules):
         isr = _without(isr, broker_id)
-    return concluded(partition, led(with_isr(revoked, isr, rules.min_isr), rules))
+    return concluded(partition, led(with_isr(revoked, isr, rules), rules))
 
 
 def disabled(
@@ -166,12 +180,12 @@ def _must_leave(partition: PartitionState, broker_id: int, rules: Rules) -> bool
     return not rules.is_unfenced(broker_id) or any(map(rules.is_active, others))
 
 
-def with_isr(partition: PartitionState, isr: Collection[int], min_isr: int) -> PartitionState:
+def with_isr(partition: PartitionState, isr: Collection[int], rules: Rules) -> PartitionState:
     """The partition with the ISR `isr`, in the order of replicas, and its eligible replicas."""
     in_sync = tuple(broker_id for broker_id in partition.replicas if broker_id in isr)
     eligible: tuple[int, ...] = ()
     # Invariant 1: below min ISR nothing is committed, so who leaves now lacks nothing committed.
-    if len(in_sync) < min_isr_of(partition, min_isr):
+    if len(in_sync) < min_isr_of(partition, rules.min_isr, rules.level):
         held = (*partition.isr, *partition.eligible)
         eligible = tuple(b for b in partition.replicas if b in held and b not in in_sync)
     return replace(partition, isr=in_sync, eligible=eligible)
@@ -188,7 +202,7 @@ def led(partition: PartitionState, rules: Rules) -> PartitionState:
     if elected.is_clean and elected.broker_id in (*partition.isr, NO_BROKER):
         after = replace(partition, leader=elected.broker_id)
     elif elected.is_clean:
-        alone = with_isr(partition, (elected.broker_id,), rules.min_isr)
+        alone = with_isr(partition, (elected.broker_id,), rules)
         after = replace(alone, leader=elected.broker_id)
     else:
         after = _led_uncleanly(partition, elected.broker_id)
@@ -214,12 +228,17 @@ def _last_known(partition: PartitionState) -> tuple[int, ...]:
     return (partition.leader,) if partition.leader in partition.replicas else ()
 
 
-def with_min_isr(partition: PartitionState, min_isr: int) -> PartitionState:
-    """The partition after a change of the configured min ISR; the same object, if it stays.
+def with_min_isr(partition: PartitionState, rules: Rules) -> PartitionState:
+    """The partition under another min ISR, in the next partition epoch even if it stays the same.
 
-    If the ISR now suffices to commit, eligible replicas may fall behind and lose eligibility.
+    leader:      counts with min ISR 1           shrinks to itself    commits alone
+    controller:                    raises to 2   eligible: the replica that left
+    With the old epoch the replica that left would be eligible although it lacks records. With the
+    new one the leader's proposal is refused until it has seen the change. If the ISR now suffices
+    to commit, eligible replicas may fall behind and lose eligibility.
     """
-    return concluded(partition, with_isr(partition, partition.isr, min_isr))
+    after = with_isr(partition, partition.isr, rules)
+    return replace(after, partition_epoch=partition.partition_epoch + 1)
 
 
 def concluded(before: PartitionState, after: PartitionState) -> PartitionState:

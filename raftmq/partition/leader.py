@@ -52,6 +52,21 @@ class Assignment(NamedTuple):
     is_recovering: bool = False  # elected uncleanly: the leader has not confirmed its log yet
     log_start_offset: int = 0  # records before it were deleted on request: no leader serves them
 
+    def altered(
+        self, partition_epoch: int, isr: tuple[int, ...], *, is_recovering: bool
+    ) -> Assignment:
+        """After a proposal of its leader, as far as that one is told before the metadata is there.
+
+        With all replicas in sync a move may have ended, and a higher min ISR hold since. Until the
+        metadata tells it, less than all must not commit: who left then would be eligible.
+        """
+        if partition_epoch <= self.partition_epoch:  # the metadata was faster
+            return self
+        min_isr = len(isr) if len(isr) == len(self.replicas) else self.min_isr
+        return self._replace(
+            partition_epoch=partition_epoch, isr=isr, min_isr=min_isr, is_recovering=is_recovering
+        )
+
 
 class IsrMember(NamedTuple):
     """A replica and the broker process that the leader judged: the controller refuses a later one,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import ExitStack
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,25 +24,32 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.cluster
 
 NODES = (*VOTERS, 4, 5)
-PARTITIONS, FILLING, VALUE_BYTES = 3, 4_000, 2_000
+FILLING, VALUE_BYTES = 4_000, 2_000
 FIRST = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
 SLOW = "reassignment.bytes_per_second=1000000"  # so that a copy of 3 MB takes three seconds
 SECONDS_MAX = 60.0
+ACKNOWLEDGED_SECONDS_MAX = 1.0
 
 
 class Moving:
-    """Five brokers, a topic on three of them, and a program that sends to it all the while."""
+    """Five brokers, a topic on some of them, and a program that sends to it all the while.
+
+    Attributes:
+        longest_wait: between two acknowledgements, in seconds.
+    """
 
     def __init__(self, brokers: BrokerCluster, mq: sync.Client) -> None:
         self.brokers, self._mq = brokers, mq
-        self.sent = 0
+        self.sent, self.longest_wait = 0, 0.0
         self._stops, self._error = threading.Event(), list[BaseException]()
         self._thread = threading.Thread(target=self._send)
 
-    def begin(self) -> None:
-        self._mq.admin.create_topic("orders", partitions=PARTITIONS, replication_factor=3)
-        self._mq.admin.move_partitions({("orders", at): FIRST[at] for at in range(PARTITIONS)})
-        self.wait_replicas(FIRST)
+    def begin(self, first: dict[int, list[int]]) -> None:
+        self._mq.admin.create_topic(
+            "orders", partitions=len(first), replication_factor=len(first[0])
+        )
+        self._mq.admin.move_partitions({("orders", at): first[at] for at in first})
+        self.wait_replicas(first)
         with self._mq.producer() as producer:
             producer.send_many("orders", (b"%08d" % n + bytes(VALUE_BYTES) for n in range(FILLING)))
         self.sent = FILLING
@@ -51,9 +59,12 @@ class Moving:
         """Each is acknowledged before the next one is sent."""
         try:
             with self._mq.producer() as producer:
+                acknowledged_at = monotonic()
                 while not self._stops.wait(0.005):
                     producer.send("orders", b"%08d" % self.sent)
                     self.sent += 1
+                    before, acknowledged_at = acknowledged_at, monotonic()
+                    self.longest_wait = max(self.longest_wait, acknowledged_at - before)
         except BaseException as error:
             self._error.append(error)
             raise
@@ -125,7 +136,7 @@ class Moving:
 
 
 @pytest.fixture
-def moving(tmp_path: Path) -> Iterator[Moving]:
+def idle(tmp_path: Path) -> Iterator[Moving]:
     with ExitStack() as stack:
         brokers = stack.enter_context(BrokerCluster(tmp_path, nodes=NODES))
         brokers.start(NODES, SLOW)
@@ -133,8 +144,13 @@ def moving(tmp_path: Path) -> Iterator[Moving]:
         addresses = ",".join(str(brokers.address(node)) for node in NODES)
         moving = Moving(brokers, stack.enter_context(sync.connect(addresses)))
         stack.callback(moving.end)
-        moving.begin()
         yield moving
+
+
+@pytest.fixture
+def moving(idle: Moving) -> Moving:
+    idle.begin(FIRST)
+    return idle
 
 
 def test_partitions_move_while_brokers_die(moving: Moving) -> None:
@@ -164,3 +180,20 @@ def test_another_factor_and_a_cancel(moving: Moving) -> None:
     assert {len(replicas) for replicas in after.values()} == {3}
     moving.wait_replicas(after)
     moving.judge()
+
+
+@pytest.mark.parametrize("target", [[1, 2, 3], [4]])
+def test_a_single_replica_goes_on_while_others_copy(idle: Moving, target: list[int]) -> None:
+    """To three of which two have to be in sync, and to another one: what is sent meanwhile is
+    acknowledged at once, though nothing else has it before the copy is complete.
+
+    A10.2.
+    """
+    idle.begin({0: [1]})
+    idle.ask("topic", "move", "orders", "0", "--to", ",".join(map(str, target)))
+    idle.brokers.wait("the copy begins", lambda: len(idle.replicas()[0]) > 1)
+    before = idle.sent
+    idle.wait_replicas({0: target})
+    assert idle.sent > before
+    idle.judge()
+    assert idle.longest_wait < ACKNOWLEDGED_SECONDS_MAX

@@ -60,6 +60,7 @@ from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind, slot_of
 from raftmq.topic_config import parse_topic_config
 from tests.metadata_invariants import check, check_step
 from tests.unit.metadata.random_commands import TEXTS, RandomCommands
+from tests.unit.metadata.states import seen
 
 if TYPE_CHECKING:
     from raftmq.metadata.commands import AnyCommand, AnyResult, CommandId
@@ -108,12 +109,13 @@ class World:
         self.epoch_starts: dict[PartitionId, int] = {}
         self.leading_as: dict[PartitionId, int] = {}  # broker epoch under which it was elected
         self.records = self.incarnations = self.unclean = self.clean = self.started = 0
+        self.planned: list[PlanMove] = []
         self.disk_epochs: dict[int, int] = {}  # what each broker wrote down
         for broker_id in range(BROKERS):
             self.register(broker_id, lost="whole")
             self.unfence(broker_id)
-        for level in range(self.image.feature_level, SUPPORTED_LEVEL):
-            self.say(SetFeatureLevel(level, level + 1))
+        while self.image.feature_level < SUPPORTED_LEVEL - 1:
+            self.raise_level()
         for topic_id, configs in zip(TOPICS, CONFIGS, strict=True):
             name = topic_id.decode().split()[0]
             assignments = ((0, 1, 2), (2, 3), (4,), (3, 4, 0))
@@ -196,7 +198,7 @@ class World:
         """Strict min ISR: with fewer in sync nothing is committed."""
         configs = self.image.topics[key.topic_id].configs
         min_isr = parse_topic_config(configs).min_insync_replicas
-        if len(state.isr) < min_isr_of(state, min_isr):
+        if len(state.isr) < min_isr_of(state, min_isr, self.image.feature_level):
             return
         held = self.log(key, state.leader)
         for broker_id in state.isr:
@@ -344,7 +346,9 @@ class World:
     def plan_move(self) -> None:
         key, _ = self.some_partition()
         target = tuple(self.random.sample(range(BROKERS), self.random.randint(1, 3)))
-        self.say(PlanMove(*key, target))
+        command = PlanMove(*key, target, *seen(self.image, key))
+        if not isinstance(self.say(command), Refused):
+            self.planned.append(command)
 
     def start_moves(self) -> None:
         """What a controller does without any limit; some of it comes twice, or too late."""
@@ -357,11 +361,23 @@ class World:
                 result = self.say(start)
                 self.started += not isinstance(result, Refused)
 
+    def plan_late(self) -> None:
+        """Another copy of a plan that was made, maybe long ago: nothing changes."""
+        before = self.image
+        if self.planned:
+            self.say(self.random.choice(self.planned))
+            assert self.image.moves == before.moves, "it plans again what is over"
+
     def cancel_move(self) -> None:
         """Of a partition that moves, or is to, if there is one."""
         key, _ = self.some_partition()
         key = self.random.choice([*sorted(self.image.moves), *sorted(self.image.moving)] or [key])
         self.say(CancelMove(*key))
+
+    def raise_level(self) -> None:
+        level = self.image.feature_level
+        if level < SUPPORTED_LEVEL:
+            self.say(SetFeatureLevel(level, level + 1))
 
     def elect(self) -> None:
         key, _ = self.some_partition()
@@ -379,8 +395,8 @@ class World:
 
     def step(self) -> None:
         faults = (self.come_back, self.fence, self.stop, self.find_damage, self.fail_to_write)
-        moves = (self.move, self.plan_move, self.start_moves, self.cancel_move)
-        wishes = (*moves, self.elect, self.configure, self.trim, self.trim)
+        moves = (self.move, self.plan_move, self.plan_late, self.start_moves, self.cancel_move)
+        wishes = (*moves, self.elect, self.configure, self.raise_level, self.trim, self.trim)
         often = (self.work, self.work, self.propose, self.attend)
         self.random.choice((*often, *often, *often, *faults, *wishes))()
 

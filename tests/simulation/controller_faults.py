@@ -20,6 +20,7 @@ from raftmq.metadata.commands import (
 )
 from raftmq.metadata.placement import creation, growth, hosts_of, place
 from tests.simulation.fault_table import by_name, composed
+from tests.unit.metadata.states import seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -248,7 +249,7 @@ class UserRequests:
             keys = sorted(image.partitions)
             count = min(len(keys), self._random.randint(1, PLANS_MAX))
             for key in self._random.sample(keys, count):
-                self._world.propose(PlanMove(*key, self._replicas()))
+                self._world.propose(PlanMove(*key, self._replicas(), *seen(image, key)))
             if self._random.random() < 0.5:  # somebody thinks better of it, maybe at once
                 later = self._random.choice((0.2, 2.0))
                 self._world.after(self._random.uniform(0.0, later), self.cancel_moves)
@@ -258,7 +259,7 @@ class UserRequests:
         image = self._world.image
         for key in sorted({*image.moves, *image.moving}):
             if self._random.random() < 0.5:
-                self._world.propose(CancelMove(*key))
+                self._world.propose(CancelMove(*key, *seen(image, key)))
 
     def elect_preferred(self) -> None:
         image = self._world.image

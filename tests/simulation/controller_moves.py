@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from raftmq.metadata.commands import (
+    NO_EPOCH,
     NO_VERSION,
     CancelMove,
     DeleteTopic,
@@ -18,6 +21,7 @@ from raftmq.metadata.commands import (
     ReassignPartition,
 )
 from raftmq.metadata.controller.moves import CLUSTER_MAX, INTO_BROKER_MAX, OUT_OF_LEADER_MAX
+from tests.unit.metadata.states import seen
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -50,7 +54,7 @@ class MovesJudge:
         assert plan.replicas == command.replicas, f"{key}: {command} is not planned"
         copies = self._copies(image)
         own = copies.pop(key, [])
-        adding = set(plan.replicas) - set(partition.original)
+        adding = set(plan.replicas) - set(partition.original) - set(partition.isr)
         if adding:
             assert image.is_unfenced(partition.leader), f"{key} begins, and nobody leads"
             assert all(map(image.is_active, adding)), f"{key} begins, and {adding} are not there"
@@ -59,18 +63,18 @@ class MovesJudge:
         self.waited += len(image.moves) > len(self._starting)
 
     def _copies(self, image: MetadataImage) -> dict[PartitionId, list[int]]:
-        """Brokers that copy, by partition: those in the image, and those that are proposed."""
-        adding = {key: tuple(brokers) for key, brokers in image.moving.items()}
-        for key, command in self._starting.items():
-            plan = image.moves.get(key)
-            if plan is not None and plan.planned_at == command.planned_at:
-                original = image.partitions[key].original
-                adding[key] = tuple(b for b in plan.replicas if b not in original)
+        """Brokers that copy, by partition, as soon as all that is proposed has begun: they run, do
+        not have everything, and somebody has it and gives it.
+        """
         copies = {}
-        for key, brokers in adding.items():
-            active = [broker_id for broker_id in brokers if image.is_active(broker_id)]
-            if active and image.is_unfenced(image.partitions[key].leader):
-                copies[key] = active
+        for key, state in image.partitions.items():
+            plan, start = image.moves.get(key), self._starting.get(key)
+            begins = plan is not None and start is not None and plan.planned_at == start.planned_at
+            after = set(plan.replicas if begins and plan is not None else state.replicas)
+            brokers = {b for b in after - set(state.original) - set(state.isr) if _runs(image, b)}
+            leader = image.brokers.get(state.leader)
+            if brokers and leader is not None and not leader.fenced:
+                copies[key] = sorted(brokers)
         return copies
 
     def _check_limits(
@@ -104,9 +108,14 @@ class MovesJudge:
         if isinstance(command, ReassignPartition | CancelMove | PlanMove):
             key = PartitionId(command.topic_id, command.partition)
             was, now = before.partitions.get(key), after.partitions.get(key)
+            if isinstance(command, PlanMove | CancelMove):
+                _check_not_late(before, command, after)
             if was is not None and now is not None and was is not now:
-                assert not isinstance(command, PlanMove), f"{key} changes as it is planned"
-                self._check_start(before, command, after)
+                if isinstance(command, PlanMove):
+                    is_kept = replace(now, partition_epoch=was.partition_epoch) == was
+                    assert is_kept, f"{key} changes as it is planned"
+                else:
+                    self._check_start(before, command, after)
                 _check_kept(key, was, now)
         for key in before.moving:
             if key in after.partitions and key not in after.moving:
@@ -142,6 +151,22 @@ class MovesJudge:
                     assert (command.topic_id, command.partition) == key, f"{key} lost its plan"
                 case _:
                     assert after.partitions[key].target == plan.replicas, f"{key} lost its plan"
+
+
+def _check_not_late(
+    before: MetadataImage, command: PlanMove | CancelMove, after: MetadataImage
+) -> None:
+    """Who has seen another plan, or another state of the partition, changes nothing."""
+    key = PartitionId(command.topic_id, command.partition)
+    if key in before.partitions and command.epoch_seen != NO_EPOCH:
+        is_late = seen(before, key) != (command.plan_seen, command.epoch_seen)
+        is_same = (before.moves, before.partitions) == (after.moves, after.partitions)
+        assert is_same or not is_late, f"{key}: {command} comes late"
+
+
+def _runs(image: MetadataImage, broker_id: int) -> bool:
+    broker = image.brokers[broker_id]
+    return not broker.fenced and not broker.in_controlled_shutdown
 
 
 def _check_kept(key: PartitionId, was: PartitionState, now: PartitionState) -> None:

@@ -146,10 +146,9 @@ class IsrProposals:
             return
         # Waits for a truncation under way; then the leader counts by the new ISR.
         await replica.take_up(
-            known._replace(
-                leader=altered.leader,
-                partition_epoch=altered.partition_epoch,
-                isr=altered.isr,
+            known.altered(
+                altered.partition_epoch,
+                altered.isr,
                 is_recovering=altered.recovery_state is RecoveryState.RECOVERING,
             )
         )

@@ -32,6 +32,7 @@ from raftmq.errors import (
 from raftmq.metadata.cluster_events import counted
 from raftmq.metadata.commands import FeatureLevel, PartitionId, RecoveryState
 from raftmq.metadata.delta import BecomeFollower, BecomeLeader, LetGo, duties, duty_of
+from raftmq.metadata.election import min_isr_of
 from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind
 from raftmq.metadata.transactions import lists_partition, outcome_of
 from raftmq.partition.leader import NO_LEADER, Assignment
@@ -114,8 +115,7 @@ class HighWatermarks:
 # -- Hosted ---------------------------------------------------------------------------------------
 # From the metadata to what replicas and logs understand: folder names, configs, assignments.
 #
-# Pure. Owns the name of a partition's folder, and what `min.insync.replicas` means where there are
-# fewer replicas.
+# Pure. Owns the name of a partition's folder.
 
 
 # Name, then the id that tells topics of one name apart.
@@ -141,15 +141,15 @@ def config_of(topic: TopicState) -> TopicConfig:
     return parse_topic_config(topic.configs)
 
 
-def assignment_of(state: PartitionState, config: TopicConfig) -> Assignment:
+def assignment_of(state: PartitionState, config: TopicConfig, *, level: int) -> Assignment:
+    """`level`: the feature level of the image that `state` is of."""
     return Assignment(
         leader=state.leader,
         leader_epoch=state.leader_epoch,
         partition_epoch=state.partition_epoch,
         replicas=state.replicas,
         isr=state.isr,
-        # More than there are replicas would refuse every write.
-        min_isr=min(config.min_insync_replicas, len(state.replicas)),
+        min_isr=min_isr_of(state, config.min_insync_replicas, level),
         is_recovering=state.recovery_state is RecoveryState.RECOVERING,
         log_start_offset=state.log_start_offset,
     )
@@ -430,7 +430,7 @@ class Replicas:
         config = config_of(image.topics[key.topic_id])
         replica.log.config = config
         # Waits for a truncation under way; a new leader also trims its log to the committed start.
-        await replica.take_up(assignment_of(state, config))
+        await replica.take_up(assignment_of(state, config, level=image.feature_level))
         self.on_repaired(key, replica)
         self.repair.on_assignment(key)
 
@@ -531,12 +531,14 @@ class Replicas:
             state = image.partitions.get(PartitionId(*key))
             replica = self._replicas[key]
             # No role yet: `_take_up` brings the config.
-            if state is not None and replica.assignment is not None:
+            if state is not None and (known := replica.assignment) is not None:
                 config = config_of(image.topics[key.topic_id])
                 replica.log.config = config
-                min_isr = min(config.min_insync_replicas, len(state.replicas))
-                # The leader judges its ISR by the new minimum.
-                await replica.take_up(replica.assignment._replace(min_isr=min_isr))
+                # A proposal was answered ahead of this image: a later one brings its minimum.
+                if known.partition_epoch == state.partition_epoch:
+                    min_isr = min_isr_of(state, config.min_insync_replicas, image.feature_level)
+                    # The leader judges its ISR by the new minimum.
+                    await replica.take_up(known._replace(min_isr=min_isr))
 
     # -- upkeep ----------------------------------------------------------------------------
 

@@ -12,9 +12,17 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.metadata_changes import ChangeStep, plan_each
+from raftmq.broker.metadata_changes import ChangeStep, each_planned
 from raftmq.broker.requests.levels import check_level
-from raftmq.metadata.commands import CancelMove, FeatureLevel, PartitionId, PlanMove
+from raftmq.errors import ErrorCode, NotController, RaftmqError
+from raftmq.metadata.commands import (
+    NO_EPOCH,
+    NO_VERSION,
+    CancelMove,
+    FeatureLevel,
+    PartitionId,
+    PlanMove,
+)
 from raftmq.metadata.controller.moves import (
     CopiesUnderWay,
     in_line,
@@ -34,16 +42,16 @@ from raftmq.wire.messages.moves import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
-    from raftmq.broker.metadata_changes import Change, MetadataChanges
+    from raftmq.broker.metadata_changes import Change, ChangeOutcome, MetadataChanges
     from raftmq.metadata.image import MetadataImage, PartitionState
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.server import Handlers
     from raftmq.wire.batch.header import Buffer
     from raftmq.wire.messages.moves import WantedMove
 
-ROWS_AT_ONCE = 500  # built in one step: a few milliseconds
+ROWS_AT_ONCE = 500  # told or planned in one step: a few milliseconds
 
 
 class MoveRequests:
@@ -58,22 +66,50 @@ class MoveRequests:
     async def move(
         self, _context: RequestContext, request: MovePartitions, _payload: Buffer
     ) -> Reply:
-        image = self._changes.image
-        room = _Room(image)
-
-        def plan(wanted: WantedMove) -> Change:
-            check_level(image, FeatureLevel.MOVES, voters=self._voters, what="moving replicas")
-            if wanted.replicas is not None:
-                room.take(PartitionId(wanted.topic_id, wanted.partition), wanted.replicas)
-            return (_step(image, wanted),)
-
-        planned = plan_each(request.partitions, plan, key=lambda it: (it.topic_id, it.partition))
-        outcomes = await self._changes.make(planned, timeout_ms=request.timeout_ms)
+        deadline = trio.current_time() + request.timeout_ms / 1000
+        outcomes = await self._plan(request.partitions, deadline)
+        late = [
+            number
+            for number, outcome in enumerate(outcomes)
+            if outcome.code == ErrorCode.INVALID_UPDATE_VERSION
+        ]
+        if late and await self._has_caught_up(deadline):  # once more, by what is there now
+            again = await self._plan([request.partitions[number] for number in late], deadline)
+            for number, outcome in zip(late, again, strict=True):
+                outcomes[number] = outcome
         told = [
             PartitionOutcome(wanted.topic_id, wanted.partition, outcome.code, outcome.message)
             for wanted, outcome in zip(request.partitions, outcomes, strict=True)
         ]
         return Reply(MovePartitionsReply(tuple(told)))
+
+    async def _plan(self, wishes: Sequence[WantedMove], deadline: float) -> list[ChangeOutcome]:
+        image = self._changes.image
+        room = _Room(image)
+        planned: list[Change | RaftmqError] = []
+
+        def plan(wanted: WantedMove) -> Change:
+            if wanted.replicas is not None:
+                room.take(PartitionId(wanted.topic_id, wanted.partition), wanted.replicas)
+            return (_step(image, wanted),)
+
+        try:
+            check_level(image, FeatureLevel.MOVES, voters=self._voters, what="moving replicas")
+        except RaftmqError as error:
+            planned += [error for _ in wishes]
+        else:
+            for one in each_planned(wishes, plan, key=lambda it: (it.topic_id, it.partition)):
+                planned.append(one)
+                if not len(planned) % ROWS_AT_ONCE:
+                    await trio.lowlevel.checkpoint()
+        return await self._changes.make(planned, timeout_ms=_ms_until(deadline))
+
+    async def _has_caught_up(self, deadline: float) -> bool:
+        try:
+            await self._changes.catch_up(timeout_ms=_ms_until(deadline))
+        except NotController:
+            return False
+        return True
 
     async def tell(self, _context: RequestContext, request: ListMoves, _payload: Buffer) -> Reply:
         image = self._changes.image
@@ -91,12 +127,21 @@ class MoveRequests:
         return Reply(ListMovesReply(tuple(rows), len(keys), following))
 
 
+def _ms_until(deadline: float) -> int:
+    return max(0, round(1000 * (deadline - trio.current_time())))
+
+
 def _step(image: MetadataImage, wanted: WantedMove) -> ChangeStep:
     """It shows in that the wanted state holds, or in that the plan is another one than before: it
-    may have been replaced again already.
+    may have been replaced again already. The command says what was seen here, as a copy of it may
+    come late, after others that were acknowledged.
     """
     key, replicas = PartitionId(wanted.topic_id, wanted.partition), wanted.replicas
-    known = image.moves.get(key)
+    known, partition = image.moves.get(key), image.partitions.get(key)
+    seen = (
+        NO_VERSION if known is None else known.planned_at,
+        NO_EPOCH if partition is None else partition.partition_epoch,
+    )
 
     def is_shown(now: MetadataImage) -> bool:
         state, plan = now.partitions.get(key), now.moves.get(key)
@@ -106,7 +151,7 @@ def _step(image: MetadataImage, wanted: WantedMove) -> ChangeStep:
             return plan is None and not state.is_moving
         return replicas in (state.target, plan and plan.replicas)
 
-    command = CancelMove(*key) if replicas is None else PlanMove(*key, replicas)
+    command = CancelMove(*key, *seen) if replicas is None else PlanMove(*key, replicas, *seen)
     return ChangeStep(command, is_shown)
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.errors import ErrorCode
+from raftmq.metadata.apply.reviews import rules_of
 from raftmq.metadata.commands import Done, Refused
+from raftmq.metadata.election import min_isr_of, with_min_isr
 
 if TYPE_CHECKING:
     from raftmq.metadata.apply.draft import Draft
@@ -28,7 +30,17 @@ def set_feature_level(draft: Draft, command: SetFeatureLevel) -> AnyResult:
     if problem is not None:
         return Refused(ErrorCode.FEATURE_UPDATE_FAILED, f"feature level {level}: {problem}")
     draft.set_feature_level(level)
+    _follow_min_isr(draft, before=now)
     return Done()
+
+
+def _follow_min_isr(draft: Draft, *, before: int) -> None:
+    """Partitions that move may have another effective min ISR at the new level."""
+    for key in sorted(draft.base.moving):
+        state, rules = draft.base.partitions[key], rules_of(draft, key.topic_id)
+        configured = rules.min_isr
+        if min_isr_of(state, configured, before) != min_isr_of(state, configured, rules.level):
+            draft.put_partition(key, with_min_isr(state, rules))
 
 
 def _problem(draft: Draft, level: int, now: int) -> str | None:

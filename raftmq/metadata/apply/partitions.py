@@ -90,7 +90,7 @@ def alter_partition(draft: Draft, command: AlterPartition) -> AnyResult:
         return problem
     rules = rules_of(draft, command.topic_id)
     members = {member.broker_id for member in command.isr}
-    proposed = with_isr(before, members, rules.min_isr)
+    proposed = with_isr(before, members, rules)
     proposed = replace(proposed, recovery_state=command.recovery_state)
     return _altered(_put(draft, key, _moved(proposed, rules), rules))
 
@@ -256,8 +256,24 @@ def begin_reassignment(
 ) -> AnyResult:
     """Begin a reassignment, or replace one in progress: what that one was adding is dropped now.
 
-    Refused unless a replica that holds everything committed stays, and a leader, if there is or
-    could be one. A plan for `target` is carried out by this, and forgotten.
+    A plan for `target` is carried out by this, and forgotten.
+    """
+    begun = begun_reassignment(draft, key, before, target)
+    if isinstance(begun, Refused):
+        return begun
+    if begun is not before:  # equal states keep their epochs
+        draft.put_partition(key, begun)
+    plan = draft.plan(key)
+    if plan is not None and plan.replicas == target:
+        draft.forget_plan(key)
+    return Done()
+
+
+def begun_reassignment(
+    draft: Draft, key: PartitionId, before: PartitionState, target: tuple[int, ...]
+) -> PartitionState | Refused:
+    """Refused unless a replica that holds everything committed stays, and a leader, if there is or
+    could be one.
     """
     dropped = [b for b in before.adding if b not in target]
     holders = _holders(draft, key, before)
@@ -271,11 +287,7 @@ def begin_reassignment(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"none of the replicas but {dropped} is in sync and unfenced: wait for others",
         )
-    _put(draft, key, after, rules)
-    plan = draft.plan(key)
-    if plan is not None and plan.replicas == target:
-        draft.forget_plan(key)
-    return Done()
+    return concluded(before, after)
 
 
 def _holders(draft: Draft, key: PartitionId, partition: PartitionState) -> list[int]:
@@ -333,9 +345,7 @@ def _moved(partition: PartitionState, rules: Rules) -> PartitionState:
 def _on_its_replicas(partition: PartitionState, rules: Rules) -> PartitionState:
     """Remove dropped replicas from ISR, eligible replicas and last known leader."""
     last_known = tuple(b for b in partition.last_known_eligible if b in partition.replicas)
-    return with_isr(
-        replace(partition, last_known_eligible=last_known), partition.isr, rules.min_isr
-    )
+    return with_isr(replace(partition, last_known_eligible=last_known), partition.isr, rules)
 
 
 def _but(brokers: tuple[int, ...], excluded: Collection[int]) -> tuple[int, ...]:

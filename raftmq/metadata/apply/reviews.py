@@ -44,6 +44,7 @@ def rules_of(draft: Draft, topic_id: bytes) -> Rules:
         draft.is_active,
         draft.is_unfenced,
         min_isr=min_isr_in(configs),
+        level=draft.feature_level,
         is_unclean_allowed=configs.get("unclean.leader.election.enable") == "true",
     )
 

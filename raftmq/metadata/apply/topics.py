@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from raftmq.errors import ErrorCode, InvalidConfig
 from raftmq.metadata.apply.assignments import assignments_refusal, put_partitions
+from raftmq.metadata.apply.reviews import rules_of
 from raftmq.metadata.commands import Done, PartitionId, Refused
 from raftmq.metadata.election import min_isr_of, with_min_isr
 from raftmq.metadata.image import TopicState
@@ -192,24 +193,13 @@ def _follow_min_isr(draft: Draft, before: TopicState, configs: Mapping[str, str]
     new = parse_topic_config(configs).min_insync_replicas
     if old == new:  # no partition is concerned
         return
+    rules = rules_of(draft, before.topic_id)
     for number in range(before.partition_count):
         state = _partition(draft, before, number)
         # Capped by the number of replicas, it may be equal.
-        if min_isr_of(state, old) != min_isr_of(state, new):
+        if min_isr_of(state, old, rules.level) != min_isr_of(state, new, rules.level):
             key = PartitionId(before.topic_id, number)
-            draft.put_partition(key, _with_min_isr(state, new))
-
-
-def _with_min_isr(state: PartitionState, min_isr: int) -> PartitionState:
-    """The state under the next partition epoch, even if nothing else changes.
-
-    leader:      counts with min ISR 1           shrinks to itself    commits alone
-    controller:                    raises to 2   eligible: the replica that left
-    With the old epoch the replica that left would be eligible although it lacks records. With the
-    new one the leader's proposal is refused until it has seen the change.
-    """
-    after = with_min_isr(state, min_isr)
-    return replace(after, partition_epoch=state.partition_epoch + 1)
+            draft.put_partition(key, with_min_isr(state, rules))
 
 
 def _partition(draft: Draft, topic: TopicState, number: int) -> PartitionState:

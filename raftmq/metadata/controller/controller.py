@@ -31,7 +31,13 @@ from raftmq.metadata.commands import (
     SetFeatureLevel,
     UnfenceBroker,
 )
-from raftmq.metadata.controller.effects import InFlightProposals, ScanBudget, subject_of
+from raftmq.metadata.controller.effects import (
+    FORBIDDEN_SECONDS,
+    RETRY_SECONDS,
+    InFlightProposals,
+    ScanBudget,
+    subject_of,
+)
 from raftmq.metadata.controller.elections import (
     BALANCE_SECONDS,
     ELECTIONS_MAX,
@@ -156,7 +162,7 @@ class Controller:
             self._begin_survey(image, balances=True)
         self._go_on_with_survey(image)
         self._drain(image)
-        return list(self._act(image, now=now))
+        return [*self._act(image, now=now), *self._start_moves(image, now=now)]
 
     def on_heartbeat(
         self, heartbeat: BrokerContact, *, now: float, image: MetadataImage
@@ -206,14 +212,19 @@ class Controller:
         self._see(image, now=now)
         command = effect.command
         succeeded = not (result is None or isinstance(result, Refused))
-        self._under_way.on_result(command, succeeded=succeeded, now=now)
+        # What the rules forbid now will hardly be allowed in a moment.
+        is_forbidden = (
+            isinstance(result, Refused) and result.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        )
+        rest = FORBIDDEN_SECONDS if is_forbidden else RETRY_SECONDS
+        self._under_way.on_result(command, succeeded=succeeded, now=now, rest=rest)
         # Both may have made it: each ignores commands that are not its own. With an unknown
         # result they propose the same command again.
         if isinstance(command, ReviewPartitions | FinishReview) and result is not None:
             self._reviews.on_result(command, succeeded=succeeded)
         if isinstance(command, ReviewPartitions) and result is not None:
             self._elections.on_result(command, succeeded=succeeded)
-        if not succeeded:  # the subject backs off for RETRY_SECONDS; the next ticks go on
+        if not succeeded:  # the subject backs off; the next ticks go on
             return []
         return list(self._act(image, now=now))
 
@@ -254,10 +265,14 @@ class Controller:
                 break
             yield election
 
+    def _start_moves(self, image: MetadataImage, *, now: float) -> Iterator[ProposeCommand]:
+        """With ticks only: there may be thousands, and each result would count what copies anew."""
+
         def is_free(key: PartitionId) -> bool:
             return self._under_way.is_free(("partition", key), now=now)
 
-        yield from self._moves.starts(image, looks, self._under_way.moves(), is_free, now=now)
+        for start in self._moves.starts(image, self._under_way.moves(), is_free, now=now):
+            yield self._under_way.propose(start)
 
     def _broker_command(
         self,

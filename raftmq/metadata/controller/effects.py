@@ -114,6 +114,7 @@ class ResumableScan(Generic[T]):
 # Back-off of a subject after a failed proposal: a few ticks, so that a quorum without a majority is
 # not flooded, and a fence is not late either.
 RETRY_SECONDS = 0.5
+FORBIDDEN_SECONDS = 10.0  # of one that the rules of the metadata do not allow, such as a move
 
 Subject: TypeAlias = tuple[str, int | PartitionId]
 
@@ -134,12 +135,14 @@ class InFlightProposals:
         self._proposals[subject] = command
         return ProposeCommand(command)
 
-    def on_result(self, command: Proposal, *, succeeded: bool, now: float) -> None:
+    def on_result(
+        self, command: Proposal, *, succeeded: bool, now: float, rest: float = RETRY_SECONDS
+    ) -> None:
         subject = subject_of(command)
         assert self._proposals.get(subject) == command, f"not proposed: {command}"
         del self._proposals[subject]
         if not succeeded:
-            self._rests_until[subject] = now + RETRY_SECONDS
+            self._rests_until[subject] = now + rest
 
     def forget_rests(self, *, now: float) -> None:
         """Drop back-offs that are over: subjects such as partitions come and go without end."""

@@ -4,16 +4,19 @@ Owns the limits, and why a move waits. What is planned and under way stands in t
 controller goes on where the old one stopped. The limits are for the load, and not exact: a start
 that comes late, from a controller that was deposed, is applied all the same.
 
-Invariant: a move that cannot begin holds up no other.
+Invariant: a move that cannot begin holds up no other. So the walk along the line goes on when moves
+begin or end in front of it, and comes around.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from raftmq.metadata.commands import PartitionId, ReassignPartition
-from raftmq.metadata.controller.effects import ResumableScan, ScanBudget
+from raftmq.metadata.apply.draft import Draft
+from raftmq.metadata.apply.partitions import begun_reassignment
+from raftmq.metadata.commands import NO_VERSION, PartitionId, ReassignPartition, Refused
 from raftmq.metadata.image import EMPTY_IMAGE
 
 if TYPE_CHECKING:
@@ -26,9 +29,12 @@ if TYPE_CHECKING:
 INTO_BROKER_MAX = 2
 OUT_OF_LEADER_MAX = 2
 CLUSTER_MAX = 20
-# Plans looked at in one call: about a millisecond of the event loop. More are gone through in
-# several, and from the front again whenever a move has begun or ended.
-PLANS_AT_ONCE = 500
+# Starts in flight at once: those that copy nothing wait for no other, and may be thousands, each of
+# them a change that clients and followers of a partition learn of.
+STARTS_MAX = 20
+# Plans looked at in one call: about a millisecond of the event loop. A longer line is gone through
+# in several, and some of its front are looked at in each.
+PLANS_AT_ONCE, FRONT = 500, 100
 # A line of more plans is put in order once in this time: that of 10,000 takes 10 ms.
 LONG_LINE_SECONDS = 1.0
 
@@ -36,8 +42,9 @@ LONG_LINE_SECONDS = 1.0
 class CopiesUnderWay:
     """The moves that copy now, counted by broker and leader.
 
-    One that stands still, as its new broker is down or nobody leads, counts for nothing: it would
-    hold up all others of its leader, maybe for ever. When it goes on there are more for a while.
+    A replica that is in sync copies no more, even if the move cannot end, as another one is down.
+    One whose broker is down, or that nobody leads, copies nothing either: counted, it would hold up
+    all others of its leader, maybe for ever. When it goes on there are more for a while.
 
     Args:
         starting: proposed, and maybe not in the image yet.
@@ -45,15 +52,15 @@ class CopiesUnderWay:
 
     def __init__(self, image: MetadataImage, starting: Iterable[ReassignPartition] = ()) -> None:
         self._image = image
-        self._copies: dict[PartitionId, list[int]] = {}  # the new brokers that are active
+        self._copies: dict[PartitionId, list[int]] = {}  # the brokers that copy
         self._into, self._out_of = Counter[int](), Counter[int]()
         for key, adding in image.moving.items():
             if adding:  # what only drops replicas copies nothing
-                self.add(key, adding)
+                self.add(key, _not_in_sync(image.partitions[key], adding))
         for command in starting:
             plan = image.moves.get(key := partition_of(command))
             if plan is not None and plan.planned_at == command.planned_at:
-                self.add(key, added_by(image.partitions[key], plan))
+                self.add(key, copied_by(image.partitions[key], plan))
 
     def __len__(self) -> int:
         return len(self._copies)
@@ -88,11 +95,16 @@ class CopiesUnderWay:
 
 def why_planned_waits(image: MetadataImage, key: PartitionId, under_way: CopiesUnderWay) -> str:
     """Why a planned move does not begin now, in words; empty: it does."""
-    partition = image.partitions[key]
-    added = added_by(partition, image.moves[key])
-    if not added:  # it drops or reorders replicas, and copies nothing
-        return ""
-    return _why_nothing_is_copied(image, partition, added) or under_way.limit_reached(key, added)
+    partition, plan = image.partitions[key], image.moves[key]
+    copied = copied_by(partition, plan)
+    why = ""
+    if copied:  # else it drops or reorders replicas
+        why = _why_nothing_is_copied(image, partition, copied)
+        why = why or under_way.limit_reached(key, copied)
+    if why:
+        return why
+    begun = begun_reassignment(Draft(image, image.version), key, partition, plan.replicas)
+    return begun.message if isinstance(begun, Refused) else ""
 
 
 def why_under_way_waits(image: MetadataImage, key: PartitionId) -> str:
@@ -114,10 +126,14 @@ def _why_nothing_is_copied(
     return ""
 
 
-def added_by(partition: PartitionState, plan: PlannedMove) -> list[int]:
-    """The brokers that get a replica by this plan."""
+def copied_by(partition: PartitionState, plan: PlannedMove) -> list[int]:
+    """The brokers that get a replica by this plan, and have not got one that is in sync."""
     original = partition.original
-    return [broker_id for broker_id in plan.replicas if broker_id not in original]
+    return _not_in_sync(partition, [b for b in plan.replicas if b not in original])
+
+
+def _not_in_sync(partition: PartitionState, brokers: Iterable[int]) -> list[int]:
+    return [broker_id for broker_id in brokers if broker_id not in partition.isr]
 
 
 def partition_of(command: ReassignPartition) -> PartitionId:
@@ -135,14 +151,15 @@ class PlannedMoves:
     def __init__(self) -> None:
         self._line: list[PartitionId] = []
         self._listed, self._listed_at = EMPTY_IMAGE.moves, 0.0  # what is in the line, since when
-        self._walk: ResumableScan[PartitionId] = ResumableScan(())
-        self._image = EMPTY_IMAGE  # when the walk began
+        # The walk goes around: how many of the line are before it, up to which version they were
+        # planned, and how many are still to be looked at since the image was `_image`.
+        self._passed, self._passed_until, self._left = 0, NO_VERSION, 0
+        self._image = EMPTY_IMAGE
         self._is_idle = True  # nothing was begun by this walk, nor passed over for a moment
 
     def starts(
         self,
         image: MetadataImage,
-        looks: ScanBudget,
         starting: Collection[ReassignPartition],
         is_free: Callable[[PartitionId], bool],
         *,
@@ -150,32 +167,37 @@ class PlannedMoves:
     ) -> Iterator[ReassignPartition]:
         """The moves to begin now, in addition to `starting`, which are proposed."""
         self._follow(image, now=now)
-        if not self._line or not self._has_more_to_look_at(image):
+        room = STARTS_MAX - len(starting)
+        if not room or not self._line or not self._has_more_to_look_at(image):
             return
         under_way = CopiesUnderWay(image, starting)
-        for key in self._walk.go(ScanBudget(min(looks.left, PLANS_AT_ONCE))):
-            plan = image.moves.get(key)
-            # Gone since the line was made; or it has to wait.
-            if plan is None or why_planned_waits(image, key, under_way):
+        for key in self._next(image):
+            if why_planned_waits(image, key, under_way):
                 continue
             self._is_idle = False
             if is_free(key):
-                partition = image.partitions[key]
-                under_way.add(key, added_by(partition, plan))
+                plan, partition = image.moves[key], image.partitions[key]
+                under_way.add(key, copied_by(partition, plan))
                 epoch = partition.partition_epoch
                 yield ReassignPartition(*key, epoch, plan.replicas, plan.planned_at)
+                room -= 1
+                if not room:
+                    return
 
     def _follow(self, image: MetadataImage, *, now: float) -> None:
         is_due = len(image.moves) <= PLANS_AT_ONCE or now - self._listed_at >= LONG_LINE_SECONDS
         if image.moves is not self._listed and is_due:
             self._line, self._listed, self._listed_at = in_line(image), image.moves, now
+            self._passed = bisect_right(
+                self._line, self._passed_until, key=lambda key: image.moves[key].planned_at
+            )
             self._begin(image)
 
     def _has_more_to_look_at(self, image: MetadataImage) -> bool:
         before = self._image
         if image.moves is not before.moves or image.moving is not before.moving:
-            self._begin(image)  # the first in the line come first
-        elif self._walk.is_over:
+            self._begin(image)
+        elif not self._left:
             is_same = image.brokers is before.brokers and image.partitions is before.partitions
             if is_same and self._is_idle:
                 return False
@@ -183,4 +205,23 @@ class PlannedMoves:
         return True
 
     def _begin(self, image: MetadataImage) -> None:
-        self._image, self._walk, self._is_idle = image, ResumableScan(self._line), True
+        """To look at all of the line, from where the walk is; at a short one from its front."""
+        self._image, self._left, self._is_idle = image, len(self._line), True
+        if self._left <= PLANS_AT_ONCE:
+            self._passed = 0
+
+    def _next(self, image: MetadataImage) -> Iterator[PartitionId]:
+        """Some from the front, which come first, and then as the walk goes on. What was begun or
+        taken back since the line was made costs no look.
+        """
+        yield from filter(image.moves.__contains__, self._line[: min(self._passed, FRONT)])
+        looks = PLANS_AT_ONCE
+        while self._left and looks:
+            if self._passed >= len(self._line):
+                self._passed = 0
+            key = self._line[self._passed]
+            self._passed, self._left = self._passed + 1, self._left - 1
+            plan = image.moves.get(key)
+            if plan is not None:
+                self._passed_until, looks = plan.planned_at, looks - 1
+                yield key

@@ -207,7 +207,8 @@ class _Check:
         # Fenced and stopping brokers leave the ISR soon, and do not count.
         others = sum(image.is_active(b) for b in partition.isr if b != self._broker_id)
         topic = image.topics.get(key.topic_id)
-        min_isr = min_isr_of(partition, min_isr_in(topic.configs if topic else {}))
+        configured = min_isr_in(topic.configs if topic else {})
+        min_isr = min_isr_of(partition, configured, image.feature_level)
         return others > 0 and others + 1 == min_isr
 
 

@@ -1,7 +1,8 @@
 """Messages of moves: give partitions other replicas, take that back, and see what is under way.
 
-Sent to the controller, which starts moves as its limits allow (decision 0044). How far a copy is,
-the brokers say (`DescribeLogs`). (Kafka: AlterPartitionReassignments, ListPartitionReassignments)
+Sent to any broker: it has moves planned by way of the quorum, and tells what it knows of them. The
+controller starts them as its limits allow (decision 0044). How far a copy is, the brokers say
+(`DescribeLogs`). (Kafka: AlterPartitionReassignments, ListPartitionReassignments)
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class MovePartitionsReply(Body, frozen=True):
 
 
 class MovePartitions(Request, frozen=True):
-    """Answered when the moves are planned, or taken back; not when they are done."""
+    """Answered when the moves are planned, or taken back; not when they are done. Where others have
+    changed the partition or its plan meanwhile, more than once: INVALID_UPDATE_VERSION.
+    """
 
     api_key = 45
     reply = MovePartitionsReply

@@ -313,9 +313,9 @@ class Leading:
         if isinstance(result, PartitionAltered):
             if result.leader_epoch == self.leader_epoch:
                 self.on_assignment(
-                    self.rules.assignment._replace(
-                        partition_epoch=result.partition_epoch,
-                        isr=result.isr,
+                    self.rules.assignment.altered(
+                        result.partition_epoch,
+                        result.isr,
                         is_recovering=bool(result.recovery_state),
                     )
                 )

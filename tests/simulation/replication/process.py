@@ -208,7 +208,7 @@ class Process:
             partition_epoch=state.partition_epoch,
             replicas=state.replicas,
             isr=state.isr,
-            min_isr=min_isr_of(state, configured),
+            min_isr=min_isr_of(state, configured, self.image.feature_level),
             is_recovering=state.recovery_state == RecoveryState.RECOVERING,
             log_start_offset=state.log_start_offset,
         )

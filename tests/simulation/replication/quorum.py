@@ -92,6 +92,14 @@ class Quorum:
         most = VERY_LATE_SECONDS_MAX if is_late else LATE_SECONDS_MAX
         self._world.timeline.after(self._chance.random() * most, self._arrive, broker)
 
+    def hold_back(self, broker: Broker) -> None:
+        """It gets no image before `let_through`."""
+        self._is_on_its_way.add(broker.broker_id)
+
+    def let_through(self, broker: Broker) -> None:
+        self._is_on_its_way.discard(broker.broker_id)
+        self.tell(broker)
+
     def _arrive(self, broker: Broker) -> None:
         self._is_on_its_way.discard(broker.broker_id)
         process = broker.process

@@ -1,13 +1,14 @@
 """A world for one script: only the script injects faults, and every check runs.
 
-Owns the steps that scripts share. One partition: its replicas are brokers 0, 1 and 2, and 0 leads.
+Owns the steps that scripts share. One partition: its replicas are brokers 0, 1 and 2, unless the
+script says otherwise, and 0 leads.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftmq.metadata.commands import FenceBroker, UnfenceBroker
+from raftmq.metadata.commands import FenceBroker, ReassignPartition, UnfenceBroker
 from tests.simulation.replication.leading import ACKS_ALL, Leading
 from tests.simulation.replication.network import CONTROLLER
 from tests.simulation.replication.plan import Plan, Topic
@@ -23,9 +24,14 @@ if TYPE_CHECKING:
 
 class Stage:
     def __init__(
-        self, *, min_isr: int = 2, durability: str = "fsync", is_unclean_allowed: bool = False
+        self,
+        *,
+        min_isr: int = 2,
+        durability: str = "fsync",
+        is_unclean_allowed: bool = False,
+        replicas: tuple[int, ...] = (0, 1, 2),
     ) -> None:
-        topic = Topic("orders", (0, 1, 2), durability, min_isr, is_unclean_allowed)
+        topic = Topic("orders", replicas, durability, min_isr, is_unclean_allowed)
         self.world = World(0, Plan(topics=(topic,)))
         self.world.begin()
         self.key = self.world.keys[0]
@@ -94,6 +100,9 @@ class Stage:
     def unfence(self, broker_id: int) -> None:
         epoch = self.world.quorum.image.brokers[broker_id].broker_epoch
         self.world.quorum.commit(UnfenceBroker(broker_id, epoch))
+
+    def move(self, *replicas: int) -> None:
+        self.world.quorum.commit(ReassignPartition(*self.key, self.state.partition_epoch, replicas))
 
     def finish(self) -> None:
         """All that is broken is mended; all heals, and every promise is judged."""

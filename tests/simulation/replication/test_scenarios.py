@@ -298,3 +298,31 @@ def test_a_log_that_ends_before_the_start_is_elected() -> None:
     log = stage.leading(2).log
     assert (log.start, log.end) == (3, 3)
     stage.finish()
+
+
+def test_a_move_ends_and_its_leader_does_not_know() -> None:
+    """From one replica to three, of which two have to be in sync. One is enough as long as others
+    copy. When they are there the leader learns it by the answer to its proposal, not that it needs
+    two now: alone again it commits nothing, as each of them may be elected.
+
+    A10.2.
+    """
+    stage = Stage(replicas=(0,))
+    stage.cut(0, 1, 2)
+    stage.move(0, 1, 2)
+    stage.run(0.5)
+    assert stage.is_committed(stage.produce(0))
+    stage.world.quorum.hold_back(stage.broker(0))
+    stage.mend()
+    stage.run_until(lambda: not stage.state.is_moving)
+    stage.cut(0, 1, 2)
+    value = stage.produce(0)
+    stage.run_until(lambda: stage.state.isr == (0,))
+    assert stage.state.eligible == (1, 2)
+    stage.run(0.5)
+    assert not stage.is_committed(value)
+    stage.kill(0)
+    assert stage.state.leader in (1, 2)
+    stage.world.quorum.let_through(stage.broker(0))
+    stage.finish()
+    assert not stage.has(stage.state.leader, value)

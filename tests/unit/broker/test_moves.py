@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raftmq.broker.requests.moves import MoveRequests
+from raftmq.broker.requests.levels import check_level
+from raftmq.broker.requests.moves import ROWS_AT_ONCE, MoveRequests
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import (
     BrokerRegistered,
@@ -30,6 +31,7 @@ from tests.unit.broker.asking import (
 )
 
 if TYPE_CHECKING:
+    import pytest
     from trio.testing import MockClock
 
     from raftmq.metadata.image import MetadataImage
@@ -86,6 +88,47 @@ async def test_a_move_under_way_is_taken_back(autojump_clock: MockClock) -> None
     await start(cluster, 0)
     assert codes(await asked(cluster, WantedMove(ORDERS, 0))) == [0]
     assert image_of(cluster).partitions[PartitionId(ORDERS, 0)].replicas == (1, 2)
+
+
+async def test_a_move_that_others_have_changed_is_asked_for_once_more(
+    autojump_clock: MockClock,
+) -> None:
+    """This broker is behind, and learns what there is; if it learns nothing, that is the answer,
+    and nothing was changed.
+
+    A10.2.
+    """
+    cluster = await here((1, 2), (1, 2))
+    cluster.follow_seconds = 0.5
+    await asked(cluster, WantedMove(ORDERS, 0, (3, 4)))
+    key = PartitionId(ORDERS, 0)
+    await cluster.leader.propose(PlanMove(*key, (4,)))
+    assert image_of(cluster).moves[key].replicas == (3, 4)
+    assert codes(await asked(cluster, WantedMove(ORDERS, 0), WantedMove(ORDERS, 1, (3,)))) == [0, 0]
+    assert set(image_of(cluster).moves) == {PartitionId(ORDERS, 1)}
+    await cluster.leader.propose(PlanMove(*key, (4,)))
+    cluster.follow_seconds = 100.0
+    [outcome] = await asked(cluster, WantedMove(ORDERS, 0, (3,)))
+    assert outcome.error == ErrorCode.INVALID_UPDATE_VERSION
+    assert cluster.leader.image.moves[key].replicas == (4,)
+
+
+async def test_of_thousands_the_level_is_looked_at_once(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Whether they may be planned or not."""
+    looks = list[object]()
+
+    def look(image: MetadataImage, *arguments: Any, **fields: Any) -> None:
+        looks.append(image)
+        check_level(image, *arguments, **fields)
+
+    monkeypatch.setattr("raftmq.broker.requests.moves.check_level", look)
+    cluster = await here((1,))
+    wanted = [WantedMove(ORDERS, n, (2,)) for n in range(ROWS_AT_ONCE + 1)]
+    outcomes = codes(await asked(cluster, *wanted))
+    assert outcomes == [0, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * ROWS_AT_ONCE]
+    assert len(looks) == 1
 
 
 async def test_each_partition_stands_for_itself(autojump_clock: MockClock) -> None:

@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING
 
 from raftmq.metadata.apply import apply
 from raftmq.metadata.apply.draft import Draft
-from raftmq.metadata.commands import FORMAT_VERSION, CreateTopic, Envelope, Refused
+from raftmq.metadata.commands import (
+    FORMAT_VERSION,
+    NO_VERSION,
+    CreateTopic,
+    Envelope,
+    Refused,
+)
 from raftmq.metadata.image import EMPTY_IMAGE, BrokerState
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from raftmq.metadata.commands import AnyCommand, AnyResult, CommandId
+    from raftmq.metadata.commands import AnyCommand, AnyResult, CommandId, PartitionId
     from raftmq.metadata.image import MetadataImage
 
 VERSION = 100  # of a cluster at its start
@@ -88,3 +94,10 @@ def refusal(image: MetadataImage, command: AnyCommand) -> Refused:
     assert isinstance(result, Refused), result
     assert changed == image._replace(version=image.version + 1, changes=())
     return result
+
+
+def seen(image: MetadataImage, key: PartitionId) -> tuple[int, int]:
+    """What a broker puts into PlanMove and CancelMove."""
+    plan = image.moves.get(key)
+    version = NO_VERSION if plan is None else plan.planned_at
+    return version, image.partitions[key].partition_epoch

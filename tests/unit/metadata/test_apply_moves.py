@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from immutables import Map
+from msgspec.structs import replace
 
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import (
@@ -15,6 +17,7 @@ from raftmq.metadata.commands import (
     PartitionId,
     PlanMove,
     ReassignPartition,
+    SetFeatureLevel,
     UnregisterBroker,
 )
 from raftmq.metadata.image import MetadataImage, PlannedMove
@@ -27,6 +30,7 @@ from tests.unit.metadata.one_partition import (
     hosting,
     move,
     of,
+    proposal,
 )
 from tests.unit.metadata.states import (
     ORDERS,
@@ -36,6 +40,7 @@ from tests.unit.metadata.states import (
     create,
     epoch_of,
     refusal,
+    seen,
     topic_id_of,
 )
 
@@ -182,7 +187,7 @@ def test_a_cancel_before_the_start() -> None:
     A10.2.
     """
     image = after(planned(here(), 3, 4), CANCEL)
-    assert (dict(image.moves), of(image)) == ({}, of(here()))
+    assert (dict(image.moves), of(image)) == ({}, replace(of(here()), partition_epoch=1))
     assert refusal(image, CANCEL).code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
@@ -213,6 +218,96 @@ def test_a_cancel_that_would_lose_records_is_refused_whole() -> None:
     image = altered(started(planned(here((0,)), 3, 4)), 0, 3)
     image = planned(gone(image, 0), 5)
     assert refusal(image, CANCEL).code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+# Late copies
+
+
+def as_seen(image: MetadataImage, *replicas: int) -> PlanMove:
+    return PlanMove(*KEY, replicas, *seen(image, KEY))
+
+
+def test_a_late_copy_of_a_plan_does_not_undo_a_cancel() -> None:
+    """It was made, and taken back before it began; or it had begun.
+
+    A10.2.
+    """
+    image = here()
+    plan = as_seen(image, 3, 4)
+    image = after(image, plan)
+    before_it_began = after(image, CancelMove(*KEY, *seen(image, KEY)))
+    image = started(image)
+    under_way = after(image, CancelMove(*KEY, *seen(image, KEY)))
+    for cancelled in (before_it_began, under_way):
+        assert of(cancelled).partition_epoch > plan.epoch_seen
+        assert refusal(cancelled, plan).code == ErrorCode.INVALID_UPDATE_VERSION
+        assert after(cancelled, as_seen(cancelled, 3, 4)).moves[KEY].replicas == (3, 4)
+
+
+def test_a_late_copy_of_a_cancel_does_not_undo_a_plan() -> None:
+    """A10.2."""
+    image = planned(here(), 3, 4)
+    cancel_it = CancelMove(*KEY, *seen(image, KEY))
+    image = planned(after(image, cancel_it), 3, 4)
+    assert refusal(image, cancel_it).code == ErrorCode.INVALID_UPDATE_VERSION
+    assert refusal(started(image), cancel_it).code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_a_late_copy_of_a_plan_does_not_replace_a_later_one() -> None:
+    """Nor what it was replaced by, the replicas that are there; a copy at once changes nothing.
+
+    A10.2.
+    """
+    image = here()
+    plan = as_seen(image, 3, 4)
+    image = after(image, plan)
+    same, result = apply_next(image, plan)
+    assert (result, same.moves) == (Done(), image.moves)
+    assert refusal(planned(image, 5), plan).code == ErrorCode.INVALID_UPDATE_VERSION
+    back = planned(image, 0, 1, 2)
+    assert refusal(back, plan).code == ErrorCode.INVALID_UPDATE_VERSION
+    assert apply_next(back, as_seen(image, 0, 1, 2))[1] == Done()
+
+
+# Min ISR meanwhile
+
+
+def test_more_replicas_commit_as_before_until_they_are_there() -> None:
+    """From one to three, of which two have to be in sync: one is enough while the others copy, and
+    who leaves after that is eligible.
+
+    A10.2.
+    """
+    image = started(planned(here((0,), **{"min.insync.replicas": "2"}), 0, 1, 2))
+    image = altered(altered(image, 0, 1), 0)
+    assert (of(image).isr, of(image).eligible) == ((0,), ())
+    image = altered(image, 0, 1, 2)
+    assert (of(image).is_moving, of(image).eligible) == (False, ())
+    image = altered(image, 0)
+    assert (of(image).isr, of(image).eligible) == ((0,), (1, 2))
+
+
+def test_the_level_changes_min_isr_of_what_moves() -> None:
+    """Replica 1 left where two were needed; from now on replica 0 commits alone. The leader has to
+    see that first, so the epoch rises; partitions that do not move stay as they are.
+
+    A10.2.
+    """
+    image = hosting((0,), **{"min.insync.replicas": "2"})
+    other = create((0,), (1,), name="other", topic_id=topic_id_of(2))
+    able = {b: replace(one, feature_level_max=6) for b, one in image.brokers.items()}
+    image = image._replace(feature_level=FeatureLevel.SCHEDULED, brokers=Map(able))
+    image = after(image, other)
+    image = altered(altered(move(image, 0, 1, 2), 0, 1), 0)
+    assert of(image).eligible == (1,)
+    raised = after(image, SetFeatureLevel(FeatureLevel.SCHEDULED, FeatureLevel.MOVES))
+    check(raised)
+    check_step(image, raised)
+    assert of(raised).eligible == ()
+    assert of(raised).partition_epoch == of(image).partition_epoch + 1
+    assert refusal(raised, proposal(image, 0, 1)).code == ErrorCode.INVALID_UPDATE_VERSION
+    same = [key for key in image.partitions if key != KEY]
+    assert [raised.partitions[key] for key in same] == [image.partitions[key] for key in same]
 
 
 # What else ends a plan, and what must not

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import (
     AlterPartition,
     CancelMove,
@@ -17,16 +18,19 @@ from raftmq.metadata.commands import (
     PlanMove,
     ProposedIsrMember,
     ReassignPartition,
+    Refused,
     ReviewPartitions,
     UnfenceBroker,
 )
-from raftmq.metadata.controller.effects import RETRY_SECONDS
+from raftmq.metadata.controller.effects import FORBIDDEN_SECONDS, RETRY_SECONDS
 from raftmq.metadata.controller.moves import (
     CLUSTER_MAX,
+    FRONT,
     INTO_BROKER_MAX,
     LONG_LINE_SECONDS,
     OUT_OF_LEADER_MAX,
     PLANS_AT_ONCE,
+    STARTS_MAX,
     CopiesUnderWay,
     in_line,
     why_planned_waits,
@@ -34,7 +38,7 @@ from raftmq.metadata.controller.moves import (
 )
 from raftmq.metadata.image import SLOT_COUNT, MetadataImage, SlotState
 from tests.metadata_invariants import check
-from tests.unit.metadata.office import REFUSED, Office, commands_in
+from tests.unit.metadata.office import REFUSED, Office
 from tests.unit.metadata.states import ORDERS, after, cluster, create, epoch_of, refusal
 
 if TYPE_CHECKING:
@@ -58,11 +62,11 @@ def planned(image: MetadataImage, plans: dict[int, tuple[int, ...]]) -> Metadata
     return after(image, *(PlanMove(*key(number), replicas) for number, replicas in plans.items()))
 
 
-def in_sync(image: MetadataImage, number: int) -> MetadataImage:
-    """All replicas of the partition have everything, so that its move is done."""
+def in_sync(image: MetadataImage, number: int, *isr: int) -> MetadataImage:
+    """These replicas of the partition have everything; all of them, so that its move is done."""
     state = image.partitions[key(number)]
     epochs = state.leader_epoch, state.partition_epoch
-    members = tuple(ProposedIsrMember(b, epoch_of(b)) for b in state.replicas)
+    members = tuple(ProposedIsrMember(b, epoch_of(b)) for b in isr or state.replicas)
     who = state.leader, epoch_of(state.leader)
     return after(image, AlterPartition(*who, *key(number), *epochs, members))
 
@@ -85,8 +89,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.office = Office(self.image)
-        proposals = [effect for effect in self.office.first if hasattr(effect, "command")]
-        self.commit(commands_in(proposals))
+        self.commit(self.office.tick())
 
     def change(self, image: MetadataImage) -> list[int]:
         """Which moves have begun since the image became this one."""
@@ -197,6 +200,43 @@ def test_one_that_stands_still_takes_no_place() -> None:
     assert here.say(UnfenceBroker(5, epoch_of(5))) == []
 
 
+def test_what_is_in_sync_copies_no_more() -> None:
+    """Two moves of leader 0 have copied, and cannot end: broker 1, which stays, is down, or another
+    new one is. The others of leader 0, and into the new brokers, begin.
+
+    A10.2.
+    """
+    image = planned(hosting(*[(0, 1, 2)] * 4), {0: (0, 1, 3), 1: (0, 1, 4), 2: (0, 3), 3: (4, 0)})
+    here = Cluster(image)
+    assert here.begun == [0, 1]
+    image = gone(here.image, 1)
+    assert here.change(in_sync(in_sync(image, 0, 0, 2, 3), 1, 0, 2, 4)) == [2, 3]
+    assert waits(here.image, 0) == "broker 1 is down: start it"
+    here = Cluster(planned(hosting((0,), (0,), (0,)), {0: (3, 4), 1: (3, 5), 2: (3,)}))
+    assert here.begun == [0, 1]
+    image = gone(gone(here.image, 4), 5)
+    assert here.change(in_sync(in_sync(image, 0, 0, 3), 1, 0, 3)) == [2]
+
+
+def test_starts_in_flight_are_few() -> None:
+    """Of moves that copy nothing, as many again when there is a result; one that is refused makes
+    room for others as well.
+
+    A10.2.
+    """
+    count = 3 * STARTS_MAX
+    office = Office(hosting(*[(0, 1)] * count))
+    office.image = planned(office.image, dict.fromkeys(range(count), (1, 0)))
+    starts = office.tick()
+    assert len(starts) == STARTS_MAX
+    assert office.tick() == []
+    assert isinstance(starts[0], ReassignPartition)
+    office.image = after(office.image, starts[0])
+    assert office.result(starts[0]) == []
+    assert office.result(starts[1], REFUSED) == []
+    assert [one.partition for one in office.tick()] == [STARTS_MAX, STARTS_MAX + 1]  # type: ignore[attr-defined]
+
+
 # Replaced and cancelled
 
 
@@ -224,7 +264,8 @@ def test_a_later_plan_keeps_the_limit_of_its_new_broker() -> None:
 def test_back_to_where_it_was_needs_no_place() -> None:
     """It drops what it was adding; the next in the line begins."""
     here = Cluster(planned(hosting((0,), (0,), (0,)), {0: (3,), 1: (4,), 2: (4,)}))
-    assert here.say(PlanMove(*key(0), (0,))) == [0, 2]
+    assert here.say(PlanMove(*key(0), (0,))) == [0]
+    assert here.change(here.image) == [2]
 
 
 def test_a_cancel_under_way_makes_room() -> None:
@@ -311,6 +352,40 @@ def test_why_a_move_waits_is_told() -> None:
     assert waits(image, 4) == "no leader"
 
 
+def test_a_start_that_would_be_refused_is_not_proposed() -> None:
+    """All old replicas are down, and the one that is in sync is to be dropped: it is told. It
+    begins as soon as another one is in sync.
+
+    A10.2.
+    """
+    here = Cluster(planned(hosting((1, 2)), {0: (3, 4)}))
+    image = gone(gone(in_sync(here.image, 0, 1, 2, 3), 2), 1)
+    assert here.change(after(image, PlanMove(*key(0), (1, 2)))) == []
+    for _ in range(20):
+        assert here.change(here.image) == []
+    problem = "none of the replicas but [3, 4] is in sync and unfenced: wait for others"
+    assert waits(here.image, 0) == problem
+    unfenced = [UnfenceBroker(1, epoch_of(1)), ReviewPartitions(1, epoch_of(1), (key(0),))]
+    image = in_sync(after(here.image, *unfenced), 0, 3, 1)
+    assert here.change(image) == [0]
+
+
+def test_a_start_that_was_refused_is_tried_again_much_later() -> None:
+    """Something forbids it that nobody has foreseen; others are not held up."""
+    office = Office(hosting((0,)))
+    office.image = planned(office.image, {0: (3,)})
+    [start] = office.tick()
+    forbidden = Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "unforeseen")
+    assert office.result(start, forbidden) == []
+    began_at, found = office.now, []
+    while not found:
+        for broker_id in office.image.brokers:
+            office.heartbeat(broker_id)
+        found = office.tick()
+    assert found == [start]
+    assert office.now - began_at == pytest.approx(FORBIDDEN_SECONDS, abs=0.2)
+
+
 def test_a_full_cluster_is_told() -> None:
     """A10.2."""
     image = hosting(*((n % 12,) for n in range(24)), brokers=24)
@@ -341,7 +416,7 @@ class Counted:
 
 def test_a_long_line_is_gone_through_bit_by_bit() -> None:
     """All wait for a broker that is down, but the last one: it begins after some ticks, and then
-    nothing is looked at before something changes.
+    nothing is looked at before something changes. Some of the front are looked at in each.
 
     A10.2.
     """
@@ -352,7 +427,7 @@ def test_a_long_line_is_gone_through_bit_by_bit() -> None:
     office.image = image._replace(partitions=counted)  # type: ignore[arg-type]
     for _ in range(2):
         starts = office.tick()
-        assert counted.seen() <= PLANS_AT_ONCE + FEW
+        assert counted.seen() <= PLANS_AT_ONCE + FRONT + FEW
     [start] = starts
     assert isinstance(start, ReassignPartition)
     assert start.partition == count - 1
@@ -363,7 +438,7 @@ def test_a_long_line_is_gone_through_bit_by_bit() -> None:
     counted.seen()
     for _ in range(2):
         assert office.tick() == []
-        assert counted.seen() <= PLANS_AT_ONCE + FEW
+        assert counted.seen() <= PLANS_AT_ONCE + FRONT + FEW
     assert office.tick() == []
     assert counted.seen() == 0
 
@@ -383,3 +458,34 @@ def test_a_long_line_is_made_anew_once_a_second() -> None:
     assert office.tick() == []
     office.now += LONG_LINE_SECONDS
     assert office.tick(0.3) == [ReassignPartition(*key(count - 1), 0, (4,), image.version)]
+
+
+def test_the_walk_goes_on_while_the_front_changes() -> None:
+    """Moves into broker 4 begin and end all the while; that into broker 5, far behind, begins soon
+    all the same, and what is gone from the line uses up no look.
+
+    A10.2.
+    """
+    count = 900
+    image = hosting(*[(0,)] * count, (1,))
+    plans = dict.fromkeys(range(count), (4,)) | {count: (5,)}
+    here = Cluster(planned(image, plans))
+    ticks = 1
+    while count not in here.begun:
+        assert ticks < 4, "it waits for those in front"
+        for moving in sorted(here.image.moving):
+            here.image = in_sync(here.image, moving.partition)
+        assert here.change(here.image)
+        ticks += 1
+
+
+def test_the_front_comes_first() -> None:
+    """The walk is in the middle of the line when a place becomes free: the front gets it.
+
+    A10.2.
+    """
+    count = 2 * PLANS_AT_ONCE
+    here = Cluster(planned(hosting(*[(0,)] * count), dict.fromkeys(range(count), (4,))))
+    for number in range(10):
+        assert here.begun == ([number + 1] if number else [0, 1])
+        here.change(in_sync(here.image, number))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raftmq.metadata.commands import NO_BROKER, Loss, RecoveryState
+from raftmq.metadata.commands import NO_BROKER, FeatureLevel, Loss, RecoveryState
 from raftmq.metadata.election import (
     NOBODY,
     Elected,
@@ -32,12 +32,13 @@ def partition(isr: tuple[int, ...] = (A, B, C), leader: int = A, **more: Any) ->
 
 def rules(
     *, fenced: tuple[int, ...] = (), stopping: tuple[int, ...] = (), min_isr: int = 2,
-    unclean: bool = False,
+    unclean: bool = False, level: int = FeatureLevel.MOVES,
 ) -> Rules:  # fmt: skip
     return Rules(
         is_active=lambda b: b not in (*fenced, *stopping, NO_BROKER),
         is_unfenced=lambda b: b not in (*fenced, NO_BROKER),
         min_isr=min_isr,
+        level=level,
         is_unclean_allowed=unclean,
     )
 
@@ -201,35 +202,83 @@ def test_a_recovering_leader_that_comes_back_still_recovers() -> None:
 @pytest.mark.parametrize(("configured", "effective"), [(0, 1), (1, 1), (2, 2), (3, 3), (9, 3)])
 def test_effective_min_isr(configured: int, effective: int) -> None:
     """No more than there are replicas, and at least one."""
-    assert min_isr_of(partition(), configured) == effective
+    assert min_isr_of(partition(), configured, FeatureLevel.MOVES) == effective
+
+
+@pytest.mark.parametrize(
+    ("replicas", "adding", "removing", "effective", "before"),
+    [
+        ((A, B, C), (B, C), (), 1, 2),  # from one to three
+        ((B, A), (B,), (A,), 1, 2),  # from one to another one
+        ((D, A, B, C), (D,), (A, B, C), 1, 2),  # from three to another one
+        ((C, D, A, B), (C, D), (A, B), 2, 2),  # from two to two others
+        ((A, B, C), (C,), (), 2, 2),  # from two to three
+    ],
+)
+def test_min_isr_of_a_partition_that_moves(
+    replicas: tuple[int, ...],
+    adding: tuple[int, ...],
+    removing: tuple[int, ...],
+    effective: int,
+    before: int,
+) -> None:
+    """Of two that are configured, so many as there are before and after; less than all that it has
+    meanwhile. Below the level all nodes go on as they did.
+
+    A10.2.
+    """
+    moving = partition((A,), replicas=replicas, adding=adding, removing=removing)
+    assert min_isr_of(moving, 2, FeatureLevel.MOVES) == effective
+    assert min_isr_of(moving, 2, FeatureLevel.SCHEDULED) == before
+
+
+@pytest.mark.parametrize("stopping", [(), (B,)])
+@pytest.mark.parametrize("level", [FeatureLevel.SCHEDULED, FeatureLevel.MOVES])
+def test_a_replica_that_is_being_added_is_the_last_choice(
+    level: FeatureLevel, stopping: tuple[int, ...]
+) -> None:
+    """B lags a little, C and D may be empty: it leads even if it is about to stop.
+
+    A10.2.
+    """
+    moving = partition(
+        (), NO_BROKER, replicas=(C, D, A, B), adding=(C, D), removing=(A, B), eligible=(A,)
+    )
+    allowed = rules(fenced=(A,), stopping=stopping, unclean=True, level=level)
+    assert elect(moving, allowed) == Elected(
+        B if level == FeatureLevel.MOVES else C, is_clean=False
+    )
+    gone = rules(fenced=(A, B), unclean=True, level=level)
+    assert elect(moving, gone) == Elected(C, is_clean=False)
 
 
 def test_at_min_isr_nobody_is_eligible() -> None:
     """Two of three are in sync and commit without the third."""
-    assert with_isr(partition(), (A, B), 2).eligible == ()
-    assert with_isr(partition((A,), eligible=(B, C)), (A, C), 2).eligible == ()
+    assert with_isr(partition(), (A, B), rules()).eligible == ()
+    assert with_isr(partition((A,), eligible=(B, C)), (A, C), rules()).eligible == ()
 
 
 def test_below_min_isr_whoever_left_is_eligible() -> None:
     """Eligible: who was in sync or eligible, and is not in sync now."""
-    below = with_isr(partition((A, B)), (A,), 2)
+    below = with_isr(partition((A, B)), (A,), rules())
     assert (below.isr, below.eligible) == ((A,), (B,))
-    empty = with_isr(below, (), 2)
+    empty = with_isr(below, (), rules())
     assert (empty.isr, empty.eligible) == ((), (A, B))
 
 
 def test_the_isr_has_the_order_of_replicas() -> None:
     """Whatever order a leader proposes: equal sets are equal states."""
-    assert with_isr(partition(), {C, A}, 2).isr == (A, C)
+    assert with_isr(partition(), {C, A}, rules()).isr == (A, C)
 
 
 def test_a_lower_min_isr_leaves_the_eligible_behind() -> None:
-    """A commits alone from now on; B, away, will lack that."""
+    """A commits alone from now on; B, away, will lack that. A higher one leaves it eligible."""
     state = partition((A,), eligible=(B,))
-    after = with_min_isr(state, 1)
+    after = with_min_isr(state, rules(min_isr=1))
     assert after.eligible == ()
     assert epochs(after) == (5, 10)
-    assert with_min_isr(state, 3) is state
+    higher = with_min_isr(state, rules(min_isr=3))
+    assert (higher.eligible, epochs(higher)) == ((B,), (5, 10))
 
 
 # review

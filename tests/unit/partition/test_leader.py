@@ -98,6 +98,25 @@ def test_nothing_is_committed_below_min_isr() -> None:
     assert not leader.has_min_isr
 
 
+def test_an_answer_that_may_end_a_move_lets_no_fewer_commit() -> None:
+    """All are in sync by it: as long as the metadata does not tell min ISR, one that leaves again
+    may be eligible, so nothing is committed without it.
+
+    A10.2.
+    """
+    leader = a_leader(an_assignment(1, min_isr=1))
+    alone = leader.assignment
+    answered = alone.altered(2, (1, 2, 3), is_recovering=False)
+    assert (answered.partition_epoch, answered.isr, answered.min_isr) == (2, (1, 2, 3), 3)
+    leader.on_assignment(answered, now=0.0)
+    assert leader.has_min_isr
+    leader.on_assignment(answered.altered(3, (1,), is_recovering=False), now=0.0)
+    assert write(leader, 5) == []
+    told = an_assignment(1, partition_epoch=2, min_isr=2)
+    assert told.altered(2, (1, 2, 3), is_recovering=False) is told
+    assert told.altered(3, (1, 2), is_recovering=False).min_isr == 2
+
+
 def test_a_new_leader_is_established_when_its_epoch_is_reached() -> None:
     """It knows of 3 that they are committed; its log has 8 of its predecessors."""
     leader = a_leader(end=8, high_watermark=3)
