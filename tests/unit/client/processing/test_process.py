@@ -550,6 +550,26 @@ async def test_what_is_refused(
             await here.run(pass_by, **options)
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (
+            "concurency",
+            r"^process: no option 'concurency' \(did you mean 'concurrency'\?\); .* are",
+        ),
+        ("max_inhand", "did you mean 'max_in_hand'"),
+        ("fetch_minbytes", "did you mean 'fetch_min_bytes'"),
+        ("colour", "no option 'colour'; the options are"),
+    ],
+)
+async def test_an_unknown_option(autojump_clock: MockClock, option: str, words: str) -> None:
+    """Of its own names, and those of its consumer that it takes."""
+    async with mill() as here:
+        with pytest.raises(TypeError, match=words) as caught:
+            await here.run(pass_by, **{option: 4})
+        assert "assign," not in str(caught.value)
+
+
 async def test_handlers_that_would_do_nothing(autojump_clock: MockClock) -> None:
     """A function with `yield` makes a generator that nobody runs: its records would count as
     handled."""
