@@ -10,6 +10,7 @@ The order of a customer's jobs is given up by that: where it counts, retry in pl
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections import Counter
@@ -118,6 +119,7 @@ async def stolen_card(mq: raftmq.Client) -> int:
 
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.ERROR)  # WARNING: with each attempt that fails
     try:
         trio.run(main, sys.argv[1] if sys.argv[1:] else "127.0.0.1:9292")
     except RaftmqError as error:

@@ -15,6 +15,7 @@ middle of its jobs, and the others do them.
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections import Counter, defaultdict
@@ -117,6 +118,7 @@ def report(office: Office) -> None:
 
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.ERROR)  # WARNING: with each attempt that fails
     try:
         trio.run(main, sys.argv[1] if sys.argv[1:] else "127.0.0.1:9292")
     except RaftmqError as error:

@@ -32,6 +32,8 @@ WHOLE_SECONDS_MAX = 60.0  # for all replicas to be in sync after healing; the hi
 # In sync once more after this: a broker that was silent may be fenced just then.
 SETTLE_SECONDS = 2.0
 LOOK_SECONDS = 0.1  # between checks for that
+# After healing: members that were cut off join again when their sessions, of six seconds, are over.
+JOIN_SECONDS = 12.0
 WITH_COORDINATORS = ("groups", "transactions", "retries")  # workloads that say who coordinates
 NEWS_SECONDS = 0.5  # between reads of the nodes' logs for new leaders
 
@@ -73,8 +75,11 @@ class Acts:
                 self._begin("faults")
                 await self._break(nemesis)
                 self._begin("heal")
+                healed_at = trio.current_time()
                 await nemesis.caretaker.wait_nobody_awaited()
                 await self._wait_whole()
+                if self._workload.name in WITH_COORDINATORS:
+                    await trio.sleep_until(healed_at + JOIN_SECONDS)
                 stop.set()
             self._begin("final")
             await self._workload.final()

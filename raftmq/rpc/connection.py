@@ -405,7 +405,7 @@ class Connection:
         """Answer HTTP in its own words: else its user searches for the fault elsewhere."""
         self._end_level = logging.DEBUG  # if there is no warning: a health check comes each second
         if error.protocol == QUORUM:  # `raftmq quorum status` tries the addresses of brokers
-            self.end(str(error))
+            self.end("a request of the quorum's protocol came, and voters listen on another port")
             return
         if error.protocol == HTTP:
             self.outbox.put(HTTP_ANSWER)

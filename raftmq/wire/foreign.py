@@ -31,13 +31,15 @@ _METHODS = (
     b"TRAC",
     b"PRI ",
 )
+NO_CLIENTS = "serves no clients: give the address of a listener for clients"
+VOTERS_MEET = f"is where voters meet, and {NO_CLIENTS}"
 _WHAT = {
     HTTP: "an HTTP request came, and this port speaks raftmq's own protocol",
     HTTP_SERVER: "an HTTP server answered, no raftmq: check host and port",
     TLS: "a TLS handshake came, and this port takes none",
     TLS_SERVER: "a TLS server answered, and raftmq connects without TLS: check host and port",
     KAFKA: "a request of a Kafka client came, and raftmq has a protocol of its own",
-    QUORUM: "a request of the quorum's protocol came, and voters listen on another port",
+    QUORUM: f"the other side speaks the quorum's protocol: it {VOTERS_MEET}",
 }
 _KAFKA_BYTES_MAX = 1 << 16  # of a first request; it has the length in big-endian
 _KAFKA_API_KEYS = 100

@@ -24,6 +24,7 @@ from raftmq.client.client import Client
 from raftmq.client.routing.cluster import NO_METADATA
 from raftmq.errors import RaftmqError, Unreachable
 from raftmq.rpc.context import CLIENTS_ELSEWHERE
+from raftmq.wire.foreign import NO_CLIENTS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -256,9 +257,8 @@ async def find_voters(addresses: Sequence[Address]) -> list[str]:
         except (RaftmqError, OSError, trio.BrokenResourceError):  # no voter, or it is down
             return
         found[address] = (
-            f"{address} is where the voters of cluster {status.cluster_id!r} meet, and serves no"
-            f" clients: give the address of a listener for clients, which the settings of node"
-            f" {status.node_id} name"
+            f"{address} is where the voters of cluster {status.cluster_id!r} meet, and"
+            f" {NO_CLIENTS}, which the settings of node {status.node_id} name"
         )
 
     with anyio.move_on_after(VISIT_SECONDS_MAX):

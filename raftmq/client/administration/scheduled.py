@@ -19,6 +19,7 @@ from raftmq.client.administration.groups.checks import find_names
 from raftmq.client.administration.offsets import partitions_of
 from raftmq.client.administration.questions import find_topic, id_of, settle
 from raftmq.client.moments import EPOCH
+from raftmq.client.producer.batch import RecordMetadata
 from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
 from raftmq.client.scheduling.handles import ScheduleHandle
 from raftmq.errors import (
@@ -213,8 +214,9 @@ class ScheduledCalls:
 
 def check_handles(handles: object) -> tuple[ScheduleHandle, ...]:
     """Each once. Raises TypeError, InvalidRequest."""
-    if isinstance(handles, (str, bytes)) or not isinstance(handles, Iterable):
-        raise TypeError(f"handles={handles!r}: expected a ScheduleHandle, or several")
+    # What is no list may be iterable, too.
+    if isinstance(handles, (str, bytes, RecordMetadata)) or not isinstance(handles, Iterable):
+        handles = (handles,)
     found = tuple(dict.fromkeys(handles))
     wrong = [one for one in found if not isinstance(one, ScheduleHandle)]
     if wrong:

@@ -201,7 +201,7 @@ def _bad_pattern(pattern: object) -> list[str]:
 
 
 # Reserved names, each with what it will be for.
-_LATER = {
+LATER = {
     "rack": "reading from the nearest replica is",
 }
 # The values of `auto_offset_reset`, and where each leads.
@@ -305,6 +305,9 @@ class ConsumerOptions:
         return RESETS[self.auto_offset_reset]
 
 
+NAMES = frozenset([*(field.name for field in fields(ConsumerOptions)), *ARGUMENTS])
+
+
 class ConsumerArguments(GroupArguments, Generic[ValueT_co, KeyT_co], total=False):
     """The same options as keyword arguments, for editors and type checkers."""
 
@@ -331,9 +334,8 @@ def consumer_options(topics: Sequence[object], given: Mapping[str, Any]) -> Cons
         TypeError: an unknown option; suggests the one that may be meant.
         InvalidConfig: all bad values at once; reserved options.
     """
-    own = [field.name for field in fields(ConsumerOptions)]
-    check_options("consumer", given, [*own, *ARGUMENTS], later=_LATER)
-    if later := [f"{name}: {_LATER[name]} not there yet" for name in given if name in _LATER]:
+    check_options("consumer", given, NAMES, later=LATER)
+    if later := [f"{name}: {LATER[name]} not there yet" for name in given if name in LATER]:
         raise InvalidConfig(later)
     rest = {name: given[name] for name in given if name not in ARGUMENTS}
     # Kafka has one option for both; a program that knows it would otherwise read nothing.

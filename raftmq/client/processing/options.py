@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from inspect import isasyncgenfunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Any
 
+from raftmq.client.consumer.options import LATER, NAMES
 from raftmq.client.dead_letters.letters import own_letters_problem
-from raftmq.client.options import AT_LEAST_ONCE
+from raftmq.client.options import AT_LEAST_ONCE, check_options
 from raftmq.client.processing.retry_policy import retry_policy
 from raftmq.errors import InvalidConfig
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 MAX_IN_HAND = 1_000  # two batches of max_poll_records: the next one is there when it is needed
 CONCURRENCY_MAX = 10_000
 IN_HAND_MAX = 1_000_000
+# `assign` is refused with the reason.
+OPTIONS = NAMES - {"assign"} | {"concurrency", "handler", "max_in_hand", "retry", "stop"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +60,10 @@ def process_options(
         given: those that go to the consumer.
 
     Raises:
+        TypeError: an unknown option; suggests the one that may be meant.
         InvalidConfig: all bad values at once.
     """
+    check_options("process", given, OPTIONS, later=[*LATER, "assign"])
     problems, group = [], given.get("group")
     if isinstance(group, str) and (problem := own_letters_problem(group, topics)):
         problems.append(problem)

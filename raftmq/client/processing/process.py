@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 from anyio.lowlevel import checkpoint
 
-from raftmq.client.dead_letters.letters import attempts_before
+from raftmq.client.dead_letters.letters import attempts_before, origin_of
 from raftmq.client.dead_letters.moves import is_lasting
 from raftmq.client.network.channel import one_error
 from raftmq.client.processing.alone_handling import AloneHandling, PoisonError
 from raftmq.client.processing.order import ProcessingOrder
 from raftmq.client.processing.retry_policy import RecordFate, fate_of
+from raftmq.client.unheard import is_heard, print_error
 from raftmq.errors import (
     IllegalGeneration,
     RaftmqError,
@@ -47,6 +48,7 @@ RECORDS_PER_CHECKPOINT = 20
 STOP_SECONDS = 0.05  # how late an event of `threading` may be seen
 # While the topic cannot be written: each attempt has a time limit of its own.
 MOVE_PAUSES = Pauses(0.5, 5.0)
+FIRST_ONLY = "no other failure is printed: begin with logging.basicConfig()"
 
 logger = logging.getLogger("raftmq.client")
 
@@ -115,6 +117,7 @@ class _Loop:
         self._order = ProcessingOrder(options.max_in_hand)
         self._alone = AloneHandling(consumer, self._policy, random, lambda: self._is_stopping)
         self._finished_count = 0
+        self._is_told = False  # of a failure, where the program has set up no logging
         self._error: Exception | None = None  # that ends it
         self._is_stopping = False
         self._scope = anyio.CancelScope()
@@ -263,23 +266,20 @@ class _Loop:
     def _try_again(self, one: RecordInHand, error: Exception) -> None:
         assert self._policy is not None, "no policy"
         seconds = self._policy.backoff.pause_seconds(one.attempts, self._random)
-        level = logging.WARNING if one.attempts == 1 else logging.INFO
-        logger.log(
-            level, "process: failed, again in %.1f s: record=%s attempt=%d reason=%r",
-            seconds, _named(one), one.attempts, error,
-        )  # fmt: skip
+        self._tell(one, error, "failed", one.attempts, again_in=f"{seconds:.1f}s")
         one.is_passed = one.is_alone and self._alone.is_passed(one.record)
         self._postpone(one, seconds=seconds)
 
     async def _move(self, one: RecordInHand, error: Exception, fate: RecordFate) -> None:
         cause = _cause_of(error)
         is_dead, attempts = fate is RecordFate.DEAD_LETTER, self._attempts(one)
-        where, move = ("dead letters", self._reject) if is_dead else ("retries", self._retry)
-        level = logging.WARNING if is_dead or attempts == 1 else logging.INFO
-        logger.log(
-            level, "process: to the %s: record=%s attempts=%d reason=%r",
-            where, _named(one), attempts, cause,
-        )  # fmt: skip
+        if is_dead:
+            self._tell(one, error, "to the dead letters", attempts)
+        else:
+            assert self._policy is not None, "no policy"
+            seconds = self._policy.backoff.usual_seconds(attempts)
+            self._tell(one, error, "to the retries", attempts, again_in=f"~{seconds:g}s")
+        move = self._reject if is_dead else self._retry
         backoff = Backoff(self._random, MOVE_PAUSES)
         while True:
             try:
@@ -289,7 +289,7 @@ class _Loop:
             except RaftmqError as failed:
                 if is_lasting(failed):
                     return self._end_with(one, failed)
-                logger.warning("process: not moved yet: record=%s %s", _named(one), failed)
+                logger.warning("process: not moved yet: %s %s", self._described(one), failed)
                 if self._is_stopping:  # it comes again, in the next process
                     return None
                 await anyio.sleep(backoff.next_seconds())
@@ -298,6 +298,33 @@ class _Loop:
                     return self._postpone(one, seconds=0)
             else:
                 return self._finish(one)
+
+    def _tell(
+        self, one: RecordInHand, error: Exception, what: str, attempts: int, again_in: str = ""
+    ) -> None:
+        """
+        Args:
+            again_in: empty: this was the last attempt.
+        """
+        cause, is_new = _cause_of(error), attempts == 1 or not again_in
+        logger.log(
+            logging.WARNING if is_new else logging.INFO, "process: %s: %s attempts=%d%s reason=%r",
+            what, self._described(one), attempts, again_in and f" again_in={again_in}", cause,
+            exc_info=cause if is_new and isinstance(cause, Exception) else None,
+        )  # fmt: skip
+        if not (self._is_told or is_heard(logger)):
+            self._is_told = True
+            failed = cause if isinstance(cause, Exception) else error
+            again = again_in and f", again in {again_in}"
+            print_error(failed, f"{_named(one)}: {what}{again}; {FIRST_ONLY}")
+
+    def _described(self, one: RecordInHand) -> str:
+        """Its group, where it stands and, of one that was moved, where it stood first."""
+        found, origin = one.record, origin_of(one.record)
+        named = f"group={self._group} record={_named(one)}"
+        if origin[:3] == (found.topic, found.partition, found.offset):
+            return named
+        return f"{named} origin={origin.topic}-{origin.partition}@{origin.offset}"
 
     def _postpone(self, one: RecordInHand, *, seconds: float) -> None:
         self._order.postpone(one, anyio.current_time() + seconds)
@@ -308,7 +335,8 @@ class _Loop:
         if isinstance(error, _UndecodableError):
             error = error.error
         attempts = counted(self._attempts(one), "attempt")
-        error.add_note(f"{_named(one)}: not finished, after {attempts}; it comes again")
+        hint = "; retry=RetryPolicy() tries again and sets it aside" if self._policy is None else ""
+        error.add_note(f"{_named(one)}: not finished, after {attempts}; it comes again{hint}")
         self._end(error)
 
     def _finish(self, one: RecordInHand) -> None:

@@ -61,13 +61,17 @@ class Exponential:
 
     def pause_seconds(self, attempts: int, random: Random) -> float:
         """The pause after so many attempts, never longer than `maximum`."""
+        seconds = self.usual_seconds(attempts)
+        # Around it, and below the maximum, so that those that have reached that are apart as well.
+        return random.uniform(0.8 * seconds, min(1.2 * seconds, self.maximum))
+
+    def usual_seconds(self, attempts: int) -> float:
+        """The same, without chance."""
         try:
             seconds = self.first_seconds * float(self.factor) ** (attempts - 1)
         except OverflowError:
             seconds = self.maximum if self.first_seconds else 0
-        seconds = min(seconds, self.maximum)
-        # Around it, and below the maximum, so that those that have reached that are apart as well.
-        return random.uniform(0.8 * seconds, min(1.2 * seconds, self.maximum))
+        return min(seconds, self.maximum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,8 @@ class RetryPolicy:
             expected = f"expected a whole number from 1 to {ATTEMPTS_MAX}"
             problems.append(f"RetryPolicy: attempts = {attempts!r}: {expected}")
         if not isinstance(self.backoff, Exponential):
-            problems.append(f"RetryPolicy: backoff = {self.backoff!r}: expected an Exponential")
+            expected = "expected an Exponential, such as Exponential(5)"
+            problems.append(f"RetryPolicy: backoff = {self.backoff!r}: {expected}")
         for name in ("dead_letters", "in_place"):
             given = getattr(self, name)
             if not isinstance(given, bool):

@@ -11,6 +11,7 @@ from collections import deque
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, islice, repeat
+from reprlib import repr as short
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import anyio
@@ -159,6 +160,7 @@ class Bulk:
         if isinstance(rows, (str, bytes, bytearray, memoryview)):
             given = kind_of(rows)
             raise InvalidRecord(f"rows is {given}, expected a list: send() takes a single value")
+        _check_functions(functions)
         total = column_length(rows) if total is None else total
         with self._answerable(), reporting(progress, total) as report:
             # Before rows are read: with an unknown topic none must be lost.
@@ -409,6 +411,17 @@ class _Portions:
             except StopAsyncIteration:  # the rows have ended; send what there is
                 break
         return portion
+
+
+def _check_functions(functions: Functions) -> None:
+    """Raises TypeError: one is given what is for all rows, or what `send` takes."""
+    names = ("value", "key", "headers", "tags", "timestamp")
+    for name, given in zip(names, functions, strict=True):
+        if given is not None and not callable(given):
+            raise TypeError(
+                f"{name} is {kind_of(given)}, expected a function of a row: "
+                f"`{name}=lambda row: {short(given)}`"
+            )
 
 
 def _columns_of(

@@ -8,12 +8,12 @@ claims nothing.
 from __future__ import annotations
 
 import logging
-import sys
 from inspect import CO_COROUTINE
 from typing import TYPE_CHECKING
 
 import anyio
 
+from raftmq.client.unheard import is_heard, print_error
 from raftmq.errors import InvalidRequest, OutcomeUnknown, RaftmqError
 
 if TYPE_CHECKING:
@@ -228,18 +228,7 @@ def call_program(call: Callable[[], object]) -> None:
         call()
     # The result of a cancelled future, say: nothing is cancelled within a plain call.
     except (Exception, anyio.get_cancelled_exc_class()) as error:
-        if _is_heard(logger):
+        if is_heard(logger):
             logger.exception("on_delivery has failed")
         else:
-            error.add_note("raised by on_delivery; the producer goes on")
-            sys.excepthook(type(error), error, error.__traceback__)
-
-
-def _is_heard(logger: logging.Logger) -> bool:
-    """Whether any handler would write an error, beside the one that keeps the SDK silent."""
-    found: logging.Logger | None = logger
-    while found is not None:
-        if any(not isinstance(each, logging.NullHandler) for each in found.handlers):
-            return True
-        found = found.parent if found.propagate else None
-    return False
+            print_error(error, "raised by on_delivery; the producer goes on")

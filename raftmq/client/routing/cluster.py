@@ -40,6 +40,7 @@ from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Answer
 from raftmq.version import SOFTWARE
 from raftmq.wire.bodies import ABSENT, TOPICS_MAX, check_limits
+from raftmq.wire.foreign import VOTERS_MEET
 from raftmq.wire.messages.hello import Hello
 from raftmq.wire.messages.metadata import Metadata
 
@@ -179,16 +180,19 @@ class Sources(NamedTuple):
 
     async def _ask_address(self, address: Address, question: Metadata) -> MetadataReply:
         """Dial, ask, hang up."""
+        name = f"address={address}"
         try:
             with anyio.fail_after(ANSWER_SECONDS_MAX):
-                async with self.connector.open(address, name=f"address={address}") as channel:
+                async with self.connector.open(address, name=name) as channel:
                     answer = await channel.request(question, timeout_seconds=ANSWER_SECONDS_MAX)
                     return _checked(answer.body)
         except TimeoutError:
             problem = f"no answer within {ANSWER_SECONDS_MAX:g} s"
         # Every kind of failure becomes one error that names the address.
         except RaftmqError as error:
-            problem = str(error) or repr(error)
+            problem = str(error).removeprefix(f"{name}: ") or repr(error)
+            if VOTERS_MEET in problem:
+                raise Unreachable(f"{address} {VOTERS_MEET}") from error
             if isinstance(error, Disconnected):  # the listener did not understand us, or died
                 problem += f"; {NOT_FOR_CLIENTS}"
         raise Unreachable(f"{address}: {problem}")

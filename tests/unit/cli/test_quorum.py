@@ -14,8 +14,10 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
+import raftmq
 from raftmq.cli.clusters.quorum_status import VoterAnswer, VoterSilence, ask_all, judge, report
 from raftmq.cli.main import main
+from raftmq.errors import Unreachable
 from raftmq.metadata.raft.net.messages import StatusReply
 from raftmq.metadata.raft.status import (
     ObserverStatus,
@@ -286,6 +288,17 @@ def test_a_client_at_a_voters_port(address: str) -> None:
     assert (result.exit_code, result.stdout) == (5, "")
     assert f"{address} is where the voters of cluster 'ours' meet, and serves" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_program_at_a_voters_port(address: str) -> None:
+    """It is told so, too, in one sentence."""
+    with (
+        pytest.raises(Unreachable) as caught,
+        raftmq.sync.connect(address, connect_timeout_ms=2_000),
+    ):
+        pass
+    told = f"{address} is where voters meet, and serves no clients: give the address of a listener"
+    assert str(caught.value) == f"no broker has answered: {told} for clients"
 
 
 def test_status_that_is_interrupted() -> None:

@@ -201,6 +201,26 @@ async def test_one_value_for_rows(autojump_clock: MockClock, given: Any) -> None
         assert producer.statistics.records == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tags": ["paid"]}, r"tags is a list, .*: `tags=lambda row: \['paid'\]`$"),
+        ({"value": ["a"]}, r"value is a list, expected a function of a row: "),
+        ({"key": "a", "value": str}, r"key is a str, .*: `key=lambda row: 'a'`$"),
+        ({"headers": {"a" * 99: b""}}, "headers is a dict, .{60,90}$"),
+        ({"timestamp": 0}, "timestamp is an int, "),
+    ],
+)
+async def test_what_is_no_function_of_a_row(
+    autojump_clock: MockClock, options: dict[str, Any], words: str
+) -> None:
+    """It may be what `send` takes; long ones are cut."""
+    async with open_producer() as (_, producer):
+        with pytest.raises(TypeError, match=words):
+            await producer.send_many("t", ["a"], **options)
+        assert producer.statistics.records == 0
+
+
 # -- Consumers ------------------------------------------------------------------------------------
 
 

@@ -71,6 +71,7 @@ def test_bad_numbers() -> None:
     with pytest.raises(InvalidConfig) as caught:
         raftmq.RetryPolicy(attempts=True, backoff=5, dead_letters=1, in_place=None)  # type: ignore[arg-type]
     assert len(caught.value.problems) == 4
+    assert "backoff = 5: expected an Exponential, such as Exponential(5)" in str(caught.value)
 
 
 def policy(*, in_place: bool, dead_letters: bool = True) -> raftmq.RetryPolicy:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from raftmq.client.administration.scheduled import PartitionSchedule, ScheduledRecord
+from raftmq.client.producer.batch import RecordMetadata
 from raftmq.client.scheduling.handles import ScheduleHandle
 from raftmq.errors import (
     CannotCancel,
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 def handle(bureau: Bureau, offset: int, partition: int = 0) -> ScheduleHandle:
     return ScheduleHandle(bureau.world.topics["t"].topic_id, partition, offset)
+
+
+SENT = RecordMetadata("t", 0, 5, 0)
 
 
 # -- cancels --------------------------------------------------------------------------------------
@@ -175,8 +179,10 @@ async def test_a_handle_of_no_partition(autojump_clock: MockClock) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("a" * 32 + ":0:1", "expected a ScheduleHandle, or several"),
-        (7, "expected a ScheduleHandle, or several"),
+        ("a" * 32 + ":0:1", r"is a str: expected a ScheduleHandle, as .*\.parse\(text\)"),
+        (7, "7 is an int: expected a ScheduleHandle"),
+        (SENT, "is a RecordMetadata: expected .* as `metadata.schedule_handle` is"),
+        ([SENT], "is a RecordMetadata: expected .* as `metadata.schedule_handle` is"),
         ([b"x" * 16], "is a bytes: expected a ScheduleHandle"),
         ([(b"x" * 16, 0, 0)], "is a tuple: expected a ScheduleHandle, as"),
     ],

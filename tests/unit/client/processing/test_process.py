@@ -4,6 +4,8 @@ is tried again, set aside, or raised (A11.2, A12.4, A12.5).
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections import Counter, defaultdict
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -141,7 +143,10 @@ async def test_the_first_error_ends_it(autojump_clock: MockClock) -> None:
         with pytest.raises(ValueError, match="007") as caught:
             await here.run(failing("007"))
         [note] = caught.value.__notes__
-        assert note == "orders-0, offset 7: not finished, after 1 attempt; it comes again"
+        assert note == (
+            "orders-0, offset 7: not finished, after 1 attempt; it comes again;"
+            " retry=RetryPolicy() tries again and sets it aside"
+        )
         assert here.here.committed(0) == 7
         assert here.handled == numbers(7)
         async with here.running(pass_by):
@@ -482,6 +487,46 @@ async def test_lost_while_it_is_handled(autojump_clock: MockClock) -> None:
         assert begun["second"] == numbers(40)[int(begun["second"][0]) :]
 
 
+# -- What is seen of it ---------------------------------------------------------------------------
+
+
+async def test_a_failure_in_the_log(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first of a record, and its last, with their tracebacks."""
+    async with mill() as here:
+        await here.send(*numbers(3))
+        with caplog.at_level(logging.INFO):
+            async with here.running(failing("001"), retry=THREE):
+                await until(lambda: here.letters())
+    told = [one for one in caplog.records if "record=orders-0, offset 1" in one.getMessage()]
+    levels = [(one.levelname, bool(one.exc_info)) for one in told]
+    assert levels == [("WARNING", True), ("INFO", False), ("WARNING", True)]
+    assert told[-1].getMessage() == (
+        "process: to the dead letters: group=billing record=orders-0, offset 1 attempts=3"
+        " reason=ValueError('001')"
+    )
+
+
+async def test_a_failure_in_a_program_without_logging(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one of each process is printed."""
+    told: list[Any] = []
+    monkeypatch.setattr(sys, "excepthook", lambda *given: told.append(given))
+    monkeypatch.setattr(logging.getLogger("raftmq"), "propagate", False)
+    async with mill() as here:
+        await here.send(*numbers(3))
+        for _ in range(2):
+            async with here.running(failing("000", "002"), retry=THREE):
+                await trio.sleep(15)
+        [(kind, error, traceback), _] = told
+        assert (kind, str(error), traceback) == (ValueError, "000", error.__traceback__)
+        [note] = error.__notes__
+        assert note.startswith("orders-0, offset 0: failed, again in ")
+        assert note.endswith("no other failure is printed: begin with logging.basicConfig()")
+
+
 # -- Options --------------------------------------------------------------------------------------
 
 
@@ -503,6 +548,26 @@ async def test_what_is_refused(
     async with mill() as here:
         with pytest.raises(InvalidConfig, match=words):
             await here.run(pass_by, **options)
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (
+            "concurency",
+            r"^process: no option 'concurency' \(did you mean 'concurrency'\?\); .* are",
+        ),
+        ("max_inhand", "did you mean 'max_in_hand'"),
+        ("fetch_minbytes", "did you mean 'fetch_min_bytes'"),
+        ("colour", "no option 'colour'; the options are"),
+    ],
+)
+async def test_an_unknown_option(autojump_clock: MockClock, option: str, words: str) -> None:
+    """Of its own names, and those of its consumer that it takes."""
+    async with mill() as here:
+        with pytest.raises(TypeError, match=words) as caught:
+            await here.run(pass_by, **{option: 4})
+        assert "assign," not in str(caught.value)
 
 
 async def test_handlers_that_would_do_nothing(autojump_clock: MockClock) -> None:

@@ -4,6 +4,7 @@ it says, and hold up nothing meanwhile (A12.4, A12.5).
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -138,6 +139,26 @@ async def test_a_deserializer_without_dead_letters(autojump_clock: MockClock) ->
         with pytest.raises(UndecodableRecord, match="no order") as caught:
             await here.run(pass_by, retry=policy, value_deserializer=refuse_four)
         assert caught.value.record.topic == RETRY
+
+
+async def test_what_the_log_says(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When it comes again, and of what has come back where it stood first."""
+    async with mill() as here:
+        await here.send(*numbers(3))
+        with caplog.at_level(logging.INFO):
+            async with here.running(failing("001"), retry=THREE):
+                await until(lambda: here.letters())
+    told = [one.getMessage() for one in caplog.records if one.msg.startswith("process: ")]
+    again, back = "process: to the retries: group=billing", f"record={RETRY}-0, offset"
+    reason = "reason=ValueError('001')"
+    assert told == [
+        f"{again} record=orders-0, offset 1 attempts=1 again_in=~10s {reason}",
+        f"{again} {back} 1 origin=orders-0@1 attempts=2 again_in=~10s {reason}",
+        "process: to the dead letters: group=billing"
+        f" {back} 3 origin=orders-0@1 attempts=3 {reason}",
+    ]
 
 
 # -- The topic ------------------------------------------------------------------------------------
