@@ -62,12 +62,11 @@ NOBODY = Elected(NO_BROKER, is_clean=True)
 
 def min_isr_of(partition: PartitionState, configured: int, level: int) -> int:
     """The effective min ISR: no more than there are replicas (decision 0005). Of one that moves, no
-    more than before and after: those that it has only meanwhile may copy for hours.
+    more than before: those that are added may copy for hours. And no less, even if it is to have
+    fewer: the move may be taken back.
     """
-    counts = [len(partition.replicas)]
-    if level >= FeatureLevel.MOVES and partition.is_moving:
-        counts = [len(partition.original), len(partition.target)]
-    return max(1, min(configured, *counts))
+    replicas = partition.original if level >= FeatureLevel.MOVES else partition.replicas
+    return max(1, min(configured, len(replicas)))
 
 
 def elect(partition: PartitionState, rules: Rules) -> Elected:

@@ -26,7 +26,7 @@ from jepsen_like.workloads.keys import Keys, key_of, split_key
 from jepsen_like.workloads.pulse import run_pulses
 from jepsen_like.workloads.senders import run_sender
 from jepsen_like.workloads.view import LiveView
-from jepsen_like.workloads.watcher import Watcher
+from jepsen_like.workloads.watcher import run_watcher
 from jepsen_like.workloads.witness import Notes
 from raftmq.client.administration.groups.committed import fetch_offsets
 from raftmq.errors import RaftmqError
@@ -122,7 +122,7 @@ class GroupsWorkload:
         """Until `stop` is set; then operations in flight are finished, and members leave."""
         async with trio.open_nursery() as nursery:
             start = nursery.start_soon
-            start(self._new_watcher().run, stop)
+            start(run_watcher, self._bench, self._view, stop)
             start(watch_coordinators, self._bench, self._view, self._group_names(), stop)
             for number in range(SENDERS):
                 rate = self._settings.rate / SENDERS
@@ -211,16 +211,6 @@ class GroupsWorkload:
                 except RaftmqError as error:
                     logger.info("offsets: group=%s reason=%s", plan.name, error)
                 await wait_stop(stop, LOOK_SECONDS)
-
-    def _new_watcher(self) -> Watcher:
-        return Watcher(
-            self._bench.bootstrap,
-            self._recorder,
-            self._view,
-            random=self._new_random(),
-            numbers=self._numbers,
-            keys=lambda: tuple(self._bench.keys.active),
-        )
 
     def _group_names(self) -> list[str]:
         return [plan.name for plan in self.plans]

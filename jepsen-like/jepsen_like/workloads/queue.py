@@ -19,7 +19,7 @@ from jepsen_like.workloads.final import read_everything
 from jepsen_like.workloads.keys import Keys
 from jepsen_like.workloads.pulse import run_pulses
 from jepsen_like.workloads.view import LiveView
-from jepsen_like.workloads.watcher import Watcher
+from jepsen_like.workloads.watcher import run_watcher
 from jepsen_like.workloads.worker import run_worker
 from raftmq.errors import RaftmqError
 
@@ -87,7 +87,7 @@ class QueueWorkload:
     async def run(self, stop: Stop) -> None:
         """Until `stop` is set; then operations in flight are finished."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._new_watcher().run, stop)
+            nursery.start_soon(run_watcher, self._bench, self._view, stop)
             if self._settings.pulses_max:
                 nursery.start_soon(run_pulses, self._bench, stop)
             nursery.start_soon(self._make_topics, stop)
@@ -99,16 +99,6 @@ class QueueWorkload:
         async with trio.open_nursery() as nursery:
             for number in range(self._settings.processes):
                 nursery.start_soon(read_everything, self._bench, f"final-{number}")
-
-    def _new_watcher(self) -> Watcher:
-        return Watcher(
-            self._bench.bootstrap,
-            self._bench.recorder,
-            self._view,
-            random=Random(self._bench.random.getrandbits(64)),
-            numbers=self._bench.numbers,
-            keys=lambda: tuple(self._bench.keys.active),
-        )
 
     async def _allow_topics(self, stop: Stop) -> None:
         while not await wait_stop(stop, self._settings.topic_seconds):

@@ -22,7 +22,7 @@ from jepsen_like.workloads.pulse import run_pulses
 from jepsen_like.workloads.readers import run_reader
 from jepsen_like.workloads.rerun_task import run_task
 from jepsen_like.workloads.view import LiveView
-from jepsen_like.workloads.watcher import Watcher
+from jepsen_like.workloads.watcher import run_watcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +85,7 @@ class RerunsWorkload:
         """Until `stop` is set; then operations in flight are finished."""
         async with trio.open_nursery() as nursery:
             start = nursery.start_soon
-            start(self._new_watcher().run, stop)
+            start(run_watcher, self._bench, self._view, stop)
             if self._settings.pulses_max:
                 start(run_pulses, self._bench, stop)
             for number in range(READERS):
@@ -98,13 +98,3 @@ class RerunsWorkload:
         async with trio.open_nursery() as nursery:
             for number in range(READERS):
                 nursery.start_soon(read_everything, self._bench, f"final-{number}")
-
-    def _new_watcher(self) -> Watcher:
-        return Watcher(
-            self._bench.bootstrap,
-            self._bench.recorder,
-            self._view,
-            random=Random(self._bench.random.getrandbits(64)),
-            numbers=self._bench.numbers,
-            keys=lambda: tuple(self._bench.keys.active),
-        )

@@ -44,7 +44,7 @@ from jepsen_like.workloads.retry_transactions import handle_exactly_once, handle
 from jepsen_like.workloads.retry_ways import handle_by_hand, handle_in_process
 from jepsen_like.workloads.senders import run_sender
 from jepsen_like.workloads.view import LiveView
-from jepsen_like.workloads.watcher import Watcher
+from jepsen_like.workloads.watcher import run_watcher
 from raftmq.client.dead_letters.letters import dead_letter_topic, retry_topic
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class RetriesWorkload:
         settings, names = self._settings, [group.name for group in self.groups]
         async with trio.open_nursery() as nursery:
             start = nursery.start_soon
-            start(self._new_watcher().run, stop)
+            start(run_watcher, self._bench, self._view, stop)
             start(watch_coordinators, self._bench, self._view, names, stop)
             start(run_reader, self._bench, stop, "reader")
             for number in range(SENDERS):
@@ -208,16 +208,6 @@ class RetriesWorkload:
             name = f"{group.name}/final-{place}.{life}"
             await RetryLife(self._shared, group, name).run(stop, well, WORK[group.way])
             await wait_stop(stop, FINAL_PAUSE_SECONDS)
-
-    def _new_watcher(self) -> Watcher:
-        return Watcher(
-            self._bench.bootstrap,
-            self._bench.recorder,
-            self._view,
-            random=self._random(),
-            numbers=self._bench.numbers,
-            keys=lambda: tuple(self._bench.keys.active),
-        )
 
     def _random(self) -> Random:
         return Random(self._bench.random.getrandbits(64))

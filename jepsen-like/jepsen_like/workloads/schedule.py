@@ -24,7 +24,7 @@ from jepsen_like.workloads.schedule_plan import Dues
 from jepsen_like.workloads.schedule_process import run_scheduler
 from jepsen_like.workloads.sending import error_text
 from jepsen_like.workloads.view import LiveView
-from jepsen_like.workloads.watcher import Watcher
+from jepsen_like.workloads.watcher import run_watcher
 from raftmq.errors import RaftmqError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class ScheduleWorkload:
                 readers.start_soon(run_reader, self._bench, all_due, f"reader-{number}")
             async with trio.open_nursery() as nursery:
                 start = nursery.start_soon
-                start(self._new_watcher().run, stop)
+                start(run_watcher, self._bench, self._view, stop)
                 if settings.pulses_max:
                     start(run_pulses, self._bench, stop)
                 for number in range(settings.processes):
@@ -131,13 +131,3 @@ class ScheduleWorkload:
             record(WATCH, Type.FAIL, "pending", error=error_text(error))
         else:
             record(WATCH, Type.OK, "pending", {"keys": list(found.items())})
-
-    def _new_watcher(self) -> Watcher:
-        return Watcher(
-            self._bench.bootstrap,
-            self._bench.recorder,
-            self._view,
-            random=Random(self._bench.random.getrandbits(64)),
-            numbers=self._bench.numbers,
-            keys=lambda: tuple(self._bench.keys.active),
-        )

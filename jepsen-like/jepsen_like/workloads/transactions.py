@@ -30,7 +30,7 @@ from jepsen_like.workloads.transaction_owners import name_of, run_owners
 from jepsen_like.workloads.version_drivers import NAME as SHARED_ID
 from jepsen_like.workloads.version_drivers import run_drivers
 from jepsen_like.workloads.view import LiveView
-from jepsen_like.workloads.watcher import Watcher
+from jepsen_like.workloads.watcher import run_watcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +106,7 @@ class TransactionsWorkload:
         names.append(SHARED_ID)
         async with trio.open_nursery() as nursery:
             start = nursery.start_soon
-            start(self._new_watcher().run, stop)
+            start(run_watcher, self._bench, self._view, stop)
             start(watch_coordinators, self._bench, self._view, [*names, GROUP], stop)
             if self._settings.pulses_max:
                 start(run_pulses, self._bench, stop)
@@ -127,16 +127,6 @@ class TransactionsWorkload:
 
     async def _read_finally(self, name: str, level: str) -> None:
         await read_everything(self._bench, name, level=level)
-
-    def _new_watcher(self) -> Watcher:
-        return Watcher(
-            self._bench.bootstrap,
-            self._bench.recorder,
-            self._view,
-            random=self._random(),
-            numbers=self._bench.numbers,
-            keys=lambda: tuple(self._bench.keys.active),
-        )
 
     def _random(self) -> Random:
         return Random(self._bench.random.getrandbits(64))

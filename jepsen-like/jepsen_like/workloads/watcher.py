@@ -7,6 +7,7 @@ reads, and its errors end no process.
 from __future__ import annotations
 
 import logging
+from random import Random
 from typing import TYPE_CHECKING
 
 import trio
@@ -26,10 +27,9 @@ from raftmq.wire.messages.offsets import LATEST, ListOffsets, WantedOffset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from random import Random
 
     from jepsen_like.history.recorder import Recorder
-    from jepsen_like.workloads.bench import Stop
+    from jepsen_like.workloads.bench import Bench, Stop
     from jepsen_like.workloads.view import LiveView
     from raftmq.client.routing.routes import LeaderPlace
 
@@ -43,6 +43,19 @@ logger = logging.getLogger(__name__)
 
 def new_cluster(bootstrap: str | Sequence[str], name: str, random: Random) -> Cluster:
     return Cluster(parse_bootstrap(bootstrap), AnyioTcpNetwork(), random=random, client_id=name)
+
+
+async def run_watcher(bench: Bench, view: LiveView, stop: Stop) -> None:
+    """Of the keys that are written to, until `stop` is set."""
+    watcher = Watcher(
+        bench.bootstrap,
+        bench.recorder,
+        view,
+        random=Random(bench.random.getrandbits(64)),
+        numbers=bench.numbers,
+        keys=lambda: tuple(bench.keys.active),
+    )
+    await watcher.run(stop)
 
 
 class Watcher:

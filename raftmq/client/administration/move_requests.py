@@ -1,4 +1,4 @@
-"""Requests about moves: changes of plans by any broker, and the list of moves by the controller.
+"""Requests about moves: changes of plans, and the list of moves, both answered by any broker.
 
 A change whose outcome is not known is asked for again, for each partition by itself: the same plan
 takes the place of itself, and what does not move any more is cancelled. What a list says is put

@@ -210,7 +210,7 @@ def test_effective_min_isr(configured: int, effective: int) -> None:
     [
         ((A, B, C), (B, C), (), 1, 2),  # from one to three
         ((B, A), (B,), (A,), 1, 2),  # from one to another one
-        ((D, A, B, C), (D,), (A, B, C), 1, 2),  # from three to another one
+        ((D, A, B, C), (D,), (A, B, C), 2, 2),  # from three to another one: it may be taken back
         ((C, D, A, B), (C, D), (A, B), 2, 2),  # from two to two others
         ((A, B, C), (C,), (), 2, 2),  # from two to three
     ],
@@ -222,8 +222,8 @@ def test_min_isr_of_a_partition_that_moves(
     effective: int,
     before: int,
 ) -> None:
-    """Of two that are configured, so many as there are before and after; less than all that it has
-    meanwhile. Below the level all nodes go on as they did.
+    """Of two that are configured, as many as there were before; fewer than it has meanwhile.
+    Below the level all nodes go on as they did.
 
     A10.2.
     """
